@@ -1,13 +1,14 @@
 /*
- * gpu: what the CUDA device does per second. Operators against the bandwidth of the GPU's memory,
- * products, copies to and from the host, launches.
+ * gpu: throughput of the CUDA device: operators compared with the GPU's memory bandwidth, products,
+ * copies to and from the host, launches.
  *
- * usage: gpu [--rounds N] [--copy-gbs X] [NAME ...]
+ *     usage: gpu [--rounds N] [--copy-gbs X] [NAME ...]
  *
- * A number is the median of N rounds (9), each as many launches as take ROUND_SECONDS, from the
- * first one's enqueuing to wait(). The last column of the operators compares with X, what a copy
- * within the GPU's memory reaches (read and written bytes, 1e9 a second); without it, with the
- * operator `copy`. NAME: those alone whose names begin so, and no copies to the host.
+ * A number is the median of N rounds (9). A round has as many launches as take ROUND_SECONDS, timed
+ * from the first enqueuing to the end of wait(). The last column of the operators is relative to X,
+ * the bandwidth of a copy within the GPU's memory (bytes read and written, 1e9 a second), or
+ * without X to the operator `copy`. NAME: run only benchmarks whose names begin so, and no copies
+ * to the host.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +111,7 @@ static void bench_all(struct kelp_device *device, struct kelp_stream *stream, ch
     gpu_memory_fini(&memory, device);
 }
 
-/* How many arguments the options were; -1: they are wrong. */
+/* How many arguments were options; -1: wrong options. */
 static int parse(int argc, char **argv, double *copy_gbs)
 {
     int i = 1;
@@ -136,7 +137,7 @@ int main(int argc, char **argv)
     struct kelp_error error = {KELP_OK, ""};
     struct kelp_device *device = NULL;
     struct kelp_stream *stream = NULL;
-    double copy_gbs = 0.0; /* not known */
+    double copy_gbs = 0.0; /* unknown */
     const int first = parse(argc, argv, &copy_gbs);
     if (first < 0) {
         fprintf(stderr, "usage: gpu [--rounds N] [--copy-gbs X] [NAME ...]\n");

@@ -1,7 +1,7 @@
 /*
- * kernels: what the operators of the CPU device do per second.
+ * kernels: throughput of the CPU device's operators.
  *
- * usage: kernels [THREADS]
+ *     usage: kernels [THREADS]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,8 +84,8 @@ static struct kelp_conv2d_shape convolution_shape(const uint32_t sizes[6])
                                       .samples_max = CONVOLUTION_SAMPLES};
 }
 
-/* Multiplications with padding count: they are what a convolution is said to cost. The ratio is to
- * the product of two matrices 1024x1024. The gradient of a first layer has no dx. */
+/* Multiplications with padding count, as is usual for the cost of a convolution. The ratio is
+ * relative to the product of two matrices 1024x1024. The gradient of a first layer has no dx. */
 static void bench_convolution(struct kelp_stream *stream, const uint32_t sizes[6],
                               double product_per_second)
 {

@@ -1,15 +1,18 @@
 /*
- * What a shard has in memory, beside what its job needs: weights twice, the optimizer's slots, and
- * a gradient of each worker, which waits for the others'; with two replicas the last sum as well.
- * With shared memory the gradients are areas of the workers, which it reads (READ): up to one for
- * each lane that a worker has had at once. Without, they are the shard's own. The model is nearly
- * all one table, of which a sample needs a row, so that steps take no longer than their bytes do.
- * Then a small job for many steps: what has grown since its first fifth.
+ * How much memory a shard has, compared with what its job needs: weights twice, the optimizer's
+ * slots, and one gradient for each worker, which waits for the others' gradients; with two replicas
+ * also the last sum. With shared memory the gradients lie in areas of the workers, which the shard
+ * maps (READ): up to one for each lane that a worker had at once. Otherwise they are the shard's
+ * own. Most of the model is one table, of which a sample needs one row, so that a step takes no
+ * longer than its bytes do. Then a small job runs for many steps, to see how much memory has grown
+ * since its first fifth.
  *
  *     memory [--dim N] [--steps N] [--small-steps N]
  *
- * --dim: a model of (N + 1) * 4 MiB, whose state with Adam is four times that. Exit status 1 when a
- * shard has over 1.15 times what is needed, or the small job's has grown by over 1 MiB.
+ * --dim: a model of (N + 1) * 4 MiB, whose state with Adam is four times that.
+ *
+ * Exit status 1 if a shard has over 1.15 times what is needed, or the small job's has grown by over
+ * 1 MiB.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,7 +41,7 @@ static const struct cluster {
     unsigned workers, replicas;
 } clusters[] = {{"shm", 1, 1}, {"shm", 2, 1}, {"grpc", 1, 1}, {"grpc", 2, 1}, {"shm", 1, 2}};
 
-/* The most that any shard of a running job had at once. */
+/* The most memory that any shard of a running job had. */
 static struct kelp_process_memory watch(struct kelp_run *run, unsigned shards)
 {
     struct kelp_process_memory most = {0}, now;
@@ -64,7 +67,7 @@ static void measure(const struct cluster *cluster)
     struct kelp_run run;
     char job[1024], model[512], dim_text[32];
     const uint64_t weights = (dim + 1) * UINT64_C(4194304);
-    /* A shard of two that are each other's backup has all of the model, too. */
+    /* Two shards that back each other up each hold the whole model, too. */
     const bool shared = strcmp(cluster->transport, "shm") == 0;
     const unsigned parts =
         2 + SLOTS + (shared ? 0 : cluster->workers) + (cluster->replicas > 1 ? 1 : 0);

@@ -1,8 +1,8 @@
 /*
- * model_steps: a step (forward, loss, backward) and an evaluation of the models that the targets
- * are set for, on the CPU device.
+ * model_steps: times a step (forward, loss, backward) and an evaluation of the models that have
+ * targets, on the CPU device.
  *
- * usage: model_steps [THREADS]
+ *     usage: model_steps [THREADS]
  */
 #include <stdio.h>
 #include <stdlib.h>

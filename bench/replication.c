@@ -1,13 +1,13 @@
 /*
- * What replicas cost: the same job with cluster.replicas 1 and 2, in turn, two shards on this
- * machine. Prints steps per second, what they cost (a share of the steps per second) beside what
- * they may cost, what a step takes longer, and what was forwarded: bytes for each step beside
- * those of the padded model, and how many of them are headers.
+ * What replicas cost: the same job with cluster.replicas 1 and 2, in turn, with two shards on this
+ * machine. Prints steps per second, the cost (a share of the steps per second) and its limit, how
+ * much longer a step takes, and what was forwarded: bytes for each step compared with those of the
+ * padded model, and how many of them are headers.
  *
  *     replication [--rounds N] [--only JOB]
  *
- * Exit status 1 when a cost is over its limit, when other values than the model's were forwarded,
- * or when headers are 1 % of them.
+ * Exit status 1 if a cost is over its limit, if other values than the model's were forwarded, or if
+ * headers are 1 % of the bytes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@
 static const struct {
     const char *name;
     const char *text;
-    double limit; /* of the cost; 1: none, steps are as short as the protocol */
+    double limit; /* of the cost; 1: none, since steps are as short as the protocol */
 } jobs[] = {
     {"dlinear",
      JOB "model: {kind: dlinear}\ndata: {kind: synthetic}\n"
@@ -53,8 +53,8 @@ struct cost {
     double ratios[ROUNDS_MAX];
     double steps;
     double padded; /* bytes of the model */
-    double values; /* bytes of gradients that were forwarded, in the last round */
-    double bytes;  /* with what is around them */
+    double values; /* gradient bytes forwarded in the last round */
+    double bytes;  /* including headers */
 };
 
 /* The sum of the numbers after `name` in a shard's lines about links that ended. */
@@ -74,7 +74,7 @@ static double logged(const struct kelp_run *run, const char *shard, const char *
     return sum;
 }
 
-/* Bytes of the flat vector, by the plan in its last checkpoint. */
+/* Bytes of the flat vector, from the plan in the last checkpoint. */
 static double padded_bytes(const struct kelp_run *run)
 {
     const struct kelp_run_checkpoint newest =

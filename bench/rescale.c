@@ -1,16 +1,16 @@
 /*
- * What training pays while partitions move: a model of 128 MiB with Adam goes from one shard to
- * two, so that half of its state (weights, the older ones, two slots), 256 MiB, is copied. Two
- * workers on this machine, which compute next to nothing.
+ * What training loses while partitions move: a model of 128 MiB with Adam grows from one shard to
+ * two, so half of its state is copied: 256 MiB of weights, older weights and two slots. Two workers
+ * on this machine compute next to nothing.
  *
- * Prints steps per second before, while they move and after, the ratio to the mean of before and
- * after, the processor time of a step beside that before, the longest time without a step from the
- * command on, in medians of a step, and the copies: how many beside the fewest possible, and their
- * bytes beside those of the state.
+ * Prints steps per second before, during and after the move, the ratio to the mean of before and
+ * after, the processor time of a step relative to before, the longest time without a step from the
+ * command on (in median steps), and the copies: their number and bytes, compared with the fewest
+ * possible and with the state.
  *
  *     rescale [--rounds N] [--move-rate SIZE]     a second, of the job key cluster.move_rate
  *
- * Exit status 1 when a median is over its limit, or a copy was made that was not needed.
+ * Exit status 1 if a median is over its limit, or an unnecessary copy was made.
  */
 #include <curl/curl.h>
 #include <inttypes.h>
@@ -33,12 +33,12 @@
 #define ROUNDS_MAX  21
 #define WARM_STEPS  10
 #define QUIET_S     10
-#define STEPS_MAX   4096 /* of one look */
+#define STEPS_MAX   4096 /* of one measurement */
 #define LOOK_US     1000
-#define ASK_US      50000 /* between questions to the leader, who has other work */
+#define ASK_US      50000 /* between requests to the leader, which has other work */
 #define CALL_MS     5000
 #define PATIENCE_S  120
-#define BUFFERS     4 /* what moves of an element: weights, older weights, Adam's slots */
+#define BUFFERS     4 /* copied for each element: weights, older weights, Adam's slots */
 #define SPEED_LEAST 0.70
 #define GAP_MEDIANS 3.0
 #define GAP_LEAST_S 0.050
@@ -50,13 +50,13 @@ static const char job_text[] =
                                       "checkpoint: {interval: 60m}\n";
 
 static size_t rounds = 5;
-static const char *move_rate = "64MiB"; /* the key's default */
+static const char *move_rate = "64MiB"; /* the default */
 static bool over_limit;
 
 static struct kelp_run run;
 static struct kelp_step_watch *watch;
 static struct kelp_job_client *client;
-static uint64_t last_step; /* the newest one that was seen */
+static uint64_t last_step; /* the newest step seen */
 static double last_s;      /* ... and when */
 
 static double now_s(void)
@@ -66,7 +66,7 @@ static double now_s(void)
 
 /* ---- the leader ------------------------------------------------------------------------------ */
 
-/* Owned; fails the measurement when nobody leads. */
+/* Owned; fails the measurement if there is no leader. */
 static Kelp__V1__StatusReply *ask(void)
 {
     Kelp__V1__StatusReply *reply = NULL;
@@ -86,7 +86,7 @@ static bool has_begun(void)
     return begun;
 }
 
-/* Two shards that differ by one partition at most, and nobody joins. */
+/* The shards differ by at most one partition, and no joiner is left. */
 static bool has_settled(void)
 {
     Kelp__V1__StatusReply *reply = ask();
@@ -105,7 +105,7 @@ static bool has_settled(void)
 
 struct pace {
     double per_s;
-    double cpu_s; /* of all processes, for a step */
+    double cpu_s; /* of all processes, per step */
     double median_s;
     double longest_s;
 };
@@ -122,10 +122,10 @@ static double cpu_seconds(void)
     return seconds;
 }
 
-/* From the step before now until it is over, or for so many seconds, and one step more. */
+/* Measure from now until is_over() or for for_s seconds, from one step to the end of another. */
 static struct pace look(bool (*is_over)(void), double for_s)
 {
-    static double steps_s[STEPS_MAX]; /* each took so long */
+    static double steps_s[STEPS_MAX]; /* duration of each step */
     const double begin_s = last_s;
     const uint64_t first = last_step;
     const double end_s = now_s() + for_s;
@@ -161,7 +161,7 @@ static struct pace look(bool (*is_over)(void), double for_s)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* The sum of the numbers after `name` in the run's file, at most one for each line that has
+/* The sum of the numbers after `name` in the run's file, at most one in each line that has
  * `mark`. */
 static double sum_of(const char *file, const char *mark, const char *name)
 {
@@ -177,7 +177,7 @@ static double sum_of(const char *file, const char *mark, const char *name)
     return sum;
 }
 
-/* Bytes that each partition of the second shard is of, together. */
+/* Bytes of all partitions on the second shard. */
 static double bytes_of_second(uint32_t *ret_partitions)
 {
     Kelp__V1__StatusReply *reply = ask();
@@ -206,7 +206,7 @@ static double bytes_of_second(uint32_t *ret_partitions)
 struct round {
     double before, moving, after; /* steps/s */
     double ratio;
-    double cpu; /* of a step, how many times that before */
+    double cpu; /* of a step, relative to before */
     double gap_s, gap_medians, gap_limits;
     double moved_s;
     double copies, fewest;
@@ -227,14 +227,14 @@ static void begin(void)
     ck_assert_int_eq(kelp_run_client_open(run.run_folder, &client, &error), KELP_OK);
     last_step = kelp_step_watch_step(watch);
     last_s = now_s();
-    (void)look(NULL, 0); /* the next look begins with a step */
+    (void)look(NULL, 0); /* the next measurement starts with a step */
 }
 
 static void end(void)
 {
     kelp_job_client_close(client);
     kelp_step_watch_close(watch);
-    kelp_process_signal(run.command.process, SIGQUIT); /* no checkpoint */
+    kelp_process_signal(run.command.process, SIGQUIT); /* ends without a checkpoint */
     (void)kelp_test_command_wait(&run.command, PATIENCE_S * 1000);
 }
 
@@ -273,7 +273,7 @@ static struct round measure_round(void)
     round.gap_limits =
         round.gap_s /
         (GAP_MEDIANS * before.median_s > GAP_LEAST_S ? GAP_MEDIANS * before.median_s : GAP_LEAST_S);
-    round.fewest = partitions / 2; /* of one shard's */
+    round.fewest = partitions / 2; /* those of one shard */
     round.copies = sum_of("events.jsonl", "\"event\":\"moved\"", "attach ");
     round.bytes = sum_of("logs/shard-0.log", "follower's stream ended", " copies=");
     kelp_run_fini(&run);

@@ -3,9 +3,9 @@
  *
  *     build/release/bench/rpc [SECONDS]
  *
- * A server and one or two clients, each a process with one thread; the message goes there and back
- * (zero-copy out of the same memory). Both look before they sleep. Prints round trips and processor
- * time.
+ * A server and one or two clients, each a process with one thread. A message is sent there and back
+ * (without copies, out of the same memory). Both sides spin before they sleep. Prints round trips
+ * and processor time.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -32,11 +32,11 @@ struct shared {
     int count[CLIENTS_MAX];
     double cpu_s[CLIENTS_MAX];
     double wall_s[CLIENTS_MAX];
-    double server_cpu_s; /* so far */
+    double server_cpu_s; /* total */
 };
 
 static struct shared *shared;
-static struct kelp_spin spin; /* of each process its own */
+static struct kelp_spin spin; /* each process has its own */
 static double seconds = 1.0;
 static uint8_t memory[4u << 20];
 
@@ -120,7 +120,7 @@ static void serve(int started)
         die("cannot open the server");
     }
     atomic_store(&shared->port, kelp_rpc_server_port(server));
-    (void)close(started); /* whoever waits at the other end reads the end of it */
+    (void)close(started); /* the other end of the pipe reads end of file */
     for (;;) {
         (void)kelp_rpc_loop_run_spin(loop, &spin, -1);
         shared->server_cpu_s = cpu_s();

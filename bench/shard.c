@@ -1,7 +1,7 @@
 /*
- * What a step costs the shard: a real kelp-ps, two scripted workers that push precomputed gradients
- * (lanes 0 and 1 of 2) and pull the next weights, nothing computed between. Prints steps per
- * second, processor time of the shard for each step, and what of it are system calls.
+ * What a step costs the shard: a real kelp-ps, and two scripted workers that push precomputed
+ * gradients (lanes 0 and 1 of 2) and pull the next weights, without computing. Prints steps per
+ * second, the shard's processor time for each step, and how much of it are system calls.
  *
  *     bench/shard [ELEMENTS [STEPS]]     default: DLinear's 18624 and 4000
  */
@@ -43,7 +43,7 @@ static void read_times(pid_t pid, struct times *ret_times)
     ret_times->kernel = (double)kernel / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* The spares report through Check, so that the whole runs as a test of it. */
+/* Helpers of tests report through Check, so the whole bench runs as a test. */
 static uint64_t elements = 18624;
 static uint64_t steps = 4000;
 
@@ -78,7 +78,7 @@ START_TEST(measure)
         scripted_worker_open(&workers[i], &fixture, 1, i, &word);
     }
     for (uint64_t step = 0; step < steps + 100; step++) {
-        if (step == 100) { /* warm */
+        if (step == 100) { /* warmed up */
             read_times(kelp_process_pid(fixture.process), &before);
         }
         for (uint32_t i = 0; i < WORKERS; i++) {

@@ -1,13 +1,13 @@
 /*
- * A worker that is slowed to a quarter: how much of the speed that the others' capacity allows is
- * left. Four workers and 16 lanes of an MLP, on this machine. Each worker runs for a part of the
- * time alone (SIGSTOP and SIGCONT, by turns), so that two cores are enough for all of them; then
- * one gets a quarter of that.
+ * A worker that is slowed down to a quarter: how much remains of the speed that the others'
+ * capacity allows. Four workers and 16 lanes of an MLP, on this machine. Each worker runs only a
+ * part of the time (by SIGSTOP and SIGCONT), so that two cores suffice for all; then one of them
+ * gets a quarter of that.
  *
  *     slow_worker [--rounds N]
  *
- * What is allowed is (3 + 1/4) / 4 of the speed before. Exit status 1 when the median of the shares
- * of it is below 80 %.
+ * (3 + 1/4) / 4 of the speed before is possible. Exit status 1 if the median share of that is below
+ * 80 %.
  */
 #include <curl/curl.h>
 #include <pthread.h>
@@ -30,10 +30,10 @@
 #define ROUNDS_MAX  21
 #define WORKERS     4
 #define WARM_STEPS  30
-#define SETTLE_US   5000000 /* lanes are split anew after a second of difference */
+#define SETTLE_US   5000000 /* lanes are split anew after differing for a second */
 #define MEASURE_US  8000000
 #define PERIOD_US   40000
-#define RUN_US      14000 /* of each period: 1.4 cores for all of them */
+#define RUN_US      14000 /* of each period: 1.4 cores for all workers */
 #define SLOW_US     (RUN_US / 4)
 #define ALLOWED     ((WORKERS - 1 + 0.25) / WORKERS)
 #define SHARE_LEAST 0.80
@@ -51,12 +51,12 @@ static bool below;
 static struct kelp_run run;
 static struct kelp_step_watch *watch;
 
-/* ---- workers that run for a part of the time ------------------------------------------------- */
+/* ---- workers that run part of the time ------------------------------------------------------- */
 
 struct throttle {
     pthread_t thread;
     pid_t pid;
-    unsigned offset_us; /* so that they do not all run at once */
+    unsigned offset_us; /* so that not all run at once */
     atomic_uint run_us;
     atomic_bool over;
 };
@@ -102,7 +102,7 @@ static void release_all(struct throttle throttles[WORKERS])
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-/* Steps per second, from one step to another. */
+/* Steps per second, from the end of one step to the end of another. */
 static double steps_per_s(void)
 {
     kelp_step_watch_await(watch, kelp_step_watch_step(watch) + 1);
@@ -114,7 +114,7 @@ static double steps_per_s(void)
     return 1e6 * (double)steps / (double)(kelp_clock_us() - begin_us);
 }
 
-/* "5 5 5 1", by the workers' numbers. */
+/* "5 5 5 1", in the order of the workers' numbers. */
 static void say_lanes(char text[64])
 {
     struct kelp_job_client *client = NULL;
@@ -161,7 +161,7 @@ static double measure_round(size_t round)
     (void)fflush(stdout);
     release_all(throttles);
     kelp_step_watch_close(watch);
-    kelp_process_signal(run.command.process, SIGQUIT); /* no checkpoint */
+    kelp_process_signal(run.command.process, SIGQUIT); /* ends without a checkpoint */
     (void)kelp_test_command_wait(&run.command, KELP_TEST_HANG_MS);
     kelp_run_fini(&run);
     return share;

@@ -1,8 +1,8 @@
 /*
- * Steps per second of a small model, where every microsecond of the protocol shows: DLinear S, two
- * workers and one shard, two lanes of 32 samples, one BLAS thread each. Beside it, in turn, the
- * same by PyTorch with gloo and two processes where python3-torch is installed; and the processor
- * time of a cluster that waits for a worker.
+ * Steps per second of a small model, which shows every microsecond of the protocol: DLinear S, two
+ * workers and one shard, two lanes of 32 samples, one BLAS thread each. In turn, the same with
+ * PyTorch, gloo and two processes, if python3-torch is installed. Also the processor time of a
+ * cluster that waits for a worker.
  *
  *     steps [--rounds N] [--epochs N]
  */
@@ -72,7 +72,7 @@ static int free_port(void)
     return ntohs(address.sin_port);
 }
 
-/* 0 when python3-torch is not there. */
+/* 0: python3-torch is not installed. */
 static double torch_steps(void)
 {
     char command[600];
@@ -148,8 +148,8 @@ static void put_spec(const char *url)
     kelp_etcd_close(etcd);
 }
 
-/* Two workers of three, a shard and a coordinator, waiting: processor time as a share of one core.
- */
+/* Two of three workers, a shard and a coordinator, waiting: their processor time as a share of
+ * one core. */
 static double idle_share(void)
 {
     static const char *const programs[][2] = {{"kelp-coordinator", "coordinator-0"},
@@ -176,8 +176,7 @@ static double idle_share(void)
         processes[i] =
             start_daemon(programs[i][0], programs[i][1], kelp_etcd_server_url(server), run.folder);
     }
-    struct timespec settle = {
-        .tv_sec = 4}; /* the measured state is "nothing happens": time is the measure */
+    struct timespec settle = {.tv_sec = 4}; /* nothing happens meanwhile: only time is measured */
     (void)nanosleep(&settle, NULL);
     double before = 0;
     double after = 0;
@@ -231,7 +230,7 @@ static void print_table(void)
     printf("\n");
 }
 
-/* The spares that run `kelp train` are made for tests: they report by Check, so they need one. */
+/* Helpers that run `kelp train` are made for tests and report through Check. */
 START_TEST(steps)
 {
     print_table();

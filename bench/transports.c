@@ -1,10 +1,10 @@
 /*
  * What mutual TLS costs, and what gradients in half the bytes save (transport.precision): training
- * steps per second of daemons that meet on unix sockets, on plain ports of loopback and on ports
- * with certificates, in turn on the same machine. DLinear, where the protocol is all there is, and
- * an MLP of 18 MB, where the bytes are. Two workers and two shards, etcd on a socket. And the
- * processor time of a step, over all daemons, which a busy machine changes less; and the bytes of a
- * step, over all of loopback: `unshare -n` gives the bench one of its own.
+ * steps per second with unix sockets, with plain ports on loopback and with ports and certificates,
+ * in turn on the same machine. DLinear, whose time is mostly protocol, and an MLP of 18 MB, whose
+ * time is mostly bytes. Two workers and two shards, etcd on a socket. Also the processor time of a
+ * step over all daemons, which a busy machine affects less, and the bytes of a step over the whole
+ * loopback interface; `unshare -n` gives the bench an interface of its own.
  *
  *     transports [--rounds N] [--seconds N]
  */
@@ -67,7 +67,7 @@ static const struct daemon {
                {"kelp-worker", "worker-0", "worker"},
                {"kelp-worker", "worker-1", "worker"}};
 
-static struct kelp_run run; /* its folder alone */
+static struct kelp_run run; /* only its folder is used */
 static unsigned rounds = 5;
 static unsigned seconds = 5;
 
@@ -96,7 +96,7 @@ static struct kelp_etcd_server *start_etcd(void)
                                                .log_path = in_folder("etcd", ".log", log),
                                                .socket_folder = in_folder("s", "", sockets)};
 
-    (void)mkdir(sockets, 0700); /* there from the second round on */
+    (void)mkdir(sockets, 0700); /* exists from the second round on */
     must(kelp_etcd_server_start(&options, &server, &error), "etcd", &error);
     return server;
 }
@@ -157,7 +157,7 @@ static struct kelp_process *start_daemon(const struct daemon *daemon, enum way w
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* Training steps that are complete; 0: nobody can say. */
+/* Completed training steps; 0: unknown. */
 static uint64_t step_now(struct kelp_job_client *client)
 {
     Kelp__V1__StatusReply *reply = NULL;
@@ -170,7 +170,7 @@ static uint64_t step_now(struct kelp_job_client *client)
     return step;
 }
 
-/* Of the daemons. */
+/* Processor time of all daemons. */
 static double cpu_seconds(struct kelp_process *const *processes)
 {
     double seconds_all = 0;
@@ -181,7 +181,7 @@ static double cpu_seconds(struct kelp_process *const *processes)
     return seconds_all;
 }
 
-/* What loopback has carried; 0 where the system does not tell. */
+/* Bytes over loopback so far; 0: unknown. */
 static double loopback_bytes(void)
 {
     FILE *file = fopen("/proc/net/dev", "re");
@@ -200,11 +200,11 @@ static double loopback_bytes(void)
 
 struct rate {
     double steps_per_s;
-    double cpu_ms; /* of a step, as what follows */
+    double cpu_ms; /* of a step, like the next one */
     double megabytes;
 };
 
-/* Between two changes of the step, after it is warm. */
+/* Measure from one change of the step to another, after warming up. */
 static struct rate measure(struct kelp_job_client *client, struct kelp_process *const *processes)
 {
     double cpu_s = 0, bytes = 0;
@@ -270,7 +270,7 @@ static struct rate train(const struct model *model, const struct column *column)
     return rate;
 }
 
-/* The median of each column in a line, with its unit. */
+/* Print the median of each column, with its unit. */
 static void print_medians(const char *what, double values[COLUMNS][ROUNDS_MAX], const char *unit)
 {
     printf("%-10s %-6s", "", what);
@@ -310,7 +310,7 @@ static void print_model(const struct model *model)
     (void)fflush(stdout);
 }
 
-/* What starts clusters is made for tests: it reports by Check. */
+/* Helpers that start clusters are made for tests and report through Check. */
 START_TEST(transports)
 {
     printf("2 workers, 2 shards, 2 lanes of 32 samples; %u s each, in turn\n", seconds);

@@ -1,7 +1,7 @@
 /*
- * updates: what the optimizers of the CPU do per second, beside copies and sums of the same arrays.
+ * updates: throughput of the CPU's optimizers, compared with copies and sums of the same arrays.
  *
- * usage: updates
+ *     usage: updates
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -12,23 +12,22 @@
 #include "common/training/plan.h"
 #include "kernels/update.h"
 
-/* Arrays start this far from one another within a page: equal alignment costs a factor of 2 to 3.
- */
+/* Arrays start this far apart within a page: equal alignment makes a pass 2 to 3 times slower. */
 #define STAGGER (4096 + 320)
 
 #define UPDATE_THREADS 2
 #define UPDATE_ROUNDS  5
-#define UPDATE_SECONDS 0.01 /* of one round of one case, or one call */
+#define UPDATE_SECONDS 0.01 /* of one round of a case, or one call */
 
 enum update_way {
     WAY_COPY,   /* memcpy */
     WAY_SUM,    /* d += s */
-    WAY_UPDATE, /* of a gradient that lies in memory */
-    WAY_APART,  /* of two terms: they are added up, then an update */
-    WAY_FUSED,  /* the same in one pass */
+    WAY_UPDATE, /* from a gradient in memory */
+    WAY_APART,  /* of two terms: a pass that adds them, then an update */
+    WAY_FUSED,  /* of two terms in one pass */
 };
 
-/* What is compared, in one run and by turns: machines are noisy. */
+/* The cases are measured in turn within one run, because machines are noisy. */
 struct update_case {
     const char *name;
     enum update_way way;
@@ -125,7 +124,7 @@ static void *run_slices(void *user)
     return NULL;
 }
 
-/* Seconds of a call by so many threads at once. */
+/* Seconds of one call by so many threads at once. */
 static double time_case(struct update_slice *slices, uint32_t threads, uint64_t repeat)
 {
     pthread_t others[UPDATE_THREADS];
@@ -178,8 +177,7 @@ static void run_cases(struct update_case *cases, size_t case_count, uint64_t cou
     }
 }
 
-/* Bytes that a call reads and writes for each element; those that are read because they are
- * written do not count. */
+/* Bytes that a call reads and writes for each element, without reads that writing causes. */
 static double traffic(const struct update_case *of)
 {
     const double slots = 8.0 * kelp_optimizer_slot_count(&of->job);
@@ -199,7 +197,7 @@ static double traffic(const struct update_case *of)
     return 0.0;
 }
 
-/* Traffic, and that of one thread as a share of memcpy's, of two as a share of d += s. */
+/* Print the traffic: with one thread as a share of memcpy's, with two as a share of d += s. */
 static void print_case(const struct update_case *of, const struct update_case *copy,
                        const struct update_case *sum, uint64_t count)
 {

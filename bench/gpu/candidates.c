@@ -70,7 +70,7 @@ static void *find(void *library, const char *name)
     return function;
 }
 
-/* The libraries that the device has loaded. */
+/* Load the libraries that the device uses. */
 static void load(void)
 {
     void *library = dlopen(LIBRARY_NAME, RTLD_NOW);
@@ -82,7 +82,7 @@ static void load(void)
     check(lt.cublasLtCreate(&lt.handle), "cublasLtCreate");
 }
 
-/* A product as cuBLASLt, which counts by columns, sees it: its A is our B. */
+/* A product as cuBLASLt sees it: column-major, so that its A is our B. */
 struct described {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c;
@@ -157,7 +157,7 @@ static int ask(const struct described *described, cublasLtMatmulHeuristicResult_
     return found;
 }
 
-/* 0: it does not run. */
+/* 0: the algorithm does not run. */
 static double seconds_of(const struct described *described, const cublasLtMatmulAlgo_t *algorithm,
                          uint64_t launches)
 {
@@ -178,7 +178,7 @@ static double seconds_of(const struct described *described, const cublasLtMatmul
     return 1e-6 * (double)(kelp_clock_us() - begin);
 }
 
-/* The median would cost more rounds; the fastest is what is asked for. */
+/* The fastest run suffices; a median would cost more rounds. */
 static double measure(const struct described *described, const cublasLtMatmulAlgo_t *algorithm)
 {
     uint64_t launches = 1;

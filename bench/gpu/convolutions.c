@@ -1,4 +1,4 @@
-/* Convolutions, by Kelp and by cuDNN. */
+/* Convolutions of Kelp and of cuDNN. */
 #include <stdio.h>
 
 #include "bench/gpu/gpu.h"
@@ -7,7 +7,8 @@ struct conv_sizes {
     uint32_t channels, side, kernel, stride, padding, channels_out, samples, groups;
 };
 
-/* ResNet-18's, of images of 224 by 224; its and the convnet's of 28 by 28, as the examples have. */
+/* Those of ResNet-18 for images of 224 by 224, then of ResNet-18 and the convnet for 28 by 28,
+ * as in the examples. */
 static const struct conv_sizes conv_sizes[] = {
     {3, 224, 7, 2, 3, 64, 64, 1},   {64, 56, 3, 1, 1, 64, 64, 1},   {64, 56, 3, 2, 1, 128, 64, 1},
     {64, 56, 1, 2, 0, 128, 64, 1},  {128, 28, 3, 1, 1, 128, 64, 1}, {128, 28, 3, 2, 1, 256, 64, 1},
@@ -15,7 +16,7 @@ static const struct conv_sizes conv_sizes[] = {
     {64, 7, 3, 1, 1, 64, 512, 1},   {512, 1, 3, 1, 1, 512, 512, 1}, {1, 28, 3, 1, 0, 32, 512, 1},
     {32, 26, 3, 1, 0, 64, 512, 1},
 };
-/* Depthwise ones, of MobileNet for the most part, and groups of four and eight, of ResNeXt-50. */
+/* Depthwise ones, mostly of MobileNet, and groups of four and eight of ResNeXt-50. */
 static const struct conv_sizes grouped_sizes[] = {
     {64, 112, 3, 1, 1, 64, 64, 64},   {64, 112, 3, 2, 1, 64, 64, 64},
     {128, 56, 3, 1, 1, 128, 64, 128}, {512, 14, 3, 1, 1, 512, 256, 512},
@@ -25,7 +26,7 @@ static const struct conv_sizes grouped_sizes[] = {
 static const char *const conv_directions[] = {"y", "dx", "dweight"};
 
 struct conv_side {              /* Kelp's, or cuDNN's */
-    struct kelp_device *device; /* NULL: there is none */
+    struct kelp_device *device; /* NULL: not available */
     struct kelp_stream *stream;
     struct kelp_conv2d_run run;
     uint32_t direction;
@@ -50,7 +51,7 @@ static void close_conv_side(struct conv_side *side)
     }
 }
 
-/* Without a device where there is no cuDNN, or the GPU cannot read operands so. */
+/* No device if there is no cuDNN, or the GPU does not support the precision. */
 static void open_conv_side(struct conv_side *side, enum kelp_product_precision precision,
                            bool cudnn)
 {
@@ -74,7 +75,7 @@ static void open_conv_side(struct conv_side *side, enum kelp_product_precision p
     }
 }
 
-/* Seconds, of channels first by unfolded columns; 0: there is no such side. */
+/* Seconds; 0: this side is not available. Channels first are computed by unfolded columns. */
 static double measure_conv(const struct gpu_operands *operands, struct conv_side *side,
                            struct kelp_conv2d_shape shape, enum kelp_layout layout,
                            uint32_t direction)
@@ -125,7 +126,7 @@ static struct kelp_conv2d_shape conv_shape(const struct conv_sizes *size)
     return shape;
 }
 
-/* Kelp's tiles, of images with their channels last, beside columns and cuDNN. */
+/* Kelp's tiles with channels last, compared with columns and cuDNN. */
 static void bench_conv(const struct gpu_operands *operands, struct conv_side *own,
                        struct conv_side *cudnn, const struct conv_sizes *size,
                        const char *precision)
@@ -150,7 +151,7 @@ static void bench_conv(const struct gpu_operands *operands, struct conv_side *ow
     }
 }
 
-/* By channels and in float32 alone: bound by memory. Bytes are those of both images, once. */
+/* Grouped convolutions, only in float32: bound by memory. Bytes count both images once. */
 static void bench_grouped(const struct gpu_operands *operands, struct conv_side *own,
                           struct conv_side *cudnn, const struct conv_sizes *size)
 {

@@ -22,7 +22,7 @@ static void wait_all(void)
     }
 }
 
-/* A copy of TRANSFER_BYTES, in pieces. */
+/* A copy of TRANSFER_BYTES in pieces. */
 struct transfer {
     const char *name;
     bool in, pinned;
@@ -55,7 +55,7 @@ static void run_tiny_and_wait(const void *argument)
     wait_all();
 }
 
-/* The last column compares with one copy of pinned memory, which comes first. */
+/* The last column is relative to one copy of pinned memory, which is measured first. */
 static void bench_transfers(struct kelp_device *device)
 {
     static struct transfer transfers[] = {
@@ -74,7 +74,7 @@ static void bench_transfers(struct kelp_device *device)
     if (device->table->host_alloc(device, TRANSFER_BYTES, &pinned, &error) != KELP_OK) {
         gpu_fail(&error);
     }
-    memset(ordinary, 0, TRANSFER_BYTES); /* the kernel gives the pages now */
+    memset(ordinary, 0, TRANSFER_BYTES); /* touches all pages */
     memset(pinned, 0, TRANSFER_BYTES);
     double pinned_gbs = 0.0;
     printf("\n| the host | us | GB/s | of a pinned copy |\n|---|--:|--:|--:|\n");

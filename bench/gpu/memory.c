@@ -4,7 +4,7 @@
 
 #define PATTERN_COUNT (16u * GPU_MI)
 
-/* Where to, and what of. */
+/* Where arrays are allocated, and the pattern they are filled with. */
 struct filling {
     struct kelp_device *device;
     struct kelp_stream *stream;
@@ -38,7 +38,7 @@ static void *allocate(const struct filling *with, uint64_t bytes)
     return ret;
 }
 
-/* With the pattern again and again. */
+/* Filled by repeating the pattern. */
 static float *allocate_floats(const struct filling *with, uint64_t count)
 {
     float *ret = allocate(with, count * sizeof(*ret));
@@ -50,7 +50,7 @@ static float *allocate_floats(const struct filling *with, uint64_t count)
     return ret;
 }
 
-/* Whole numbers below limit. */
+/* Filled with whole numbers below limit. */
 static float *allocate_numbers(const struct filling *with, uint64_t count, uint32_t limit)
 {
     float *host = allocate_host(count * sizeof(*host));
@@ -81,7 +81,7 @@ static void fill(struct gpu_memory *memory, const struct filling *with)
     memory->ids = allocate_numbers(with, GPU_TABLE_IDS, GPU_TABLE_ROWS);
     memory->classes = allocate_numbers(with, GPU_ROWS, GPU_CLASSES);
     memory->positions =
-        (uint32_t *)(void *)allocate_numbers(with, GPU_ROWS, GPU_ROWS); /* any will do */
+        (uint32_t *)(void *)allocate_numbers(with, GPU_ROWS, GPU_ROWS); /* any values do */
     memory->scale = allocate(with, sizeof(one));
     memory->seed_step = allocate(with, sizeof(seed_step));
     memory->chosen = allocate(with, GPU_SLOT_COUNT / 4 * sizeof(*memory->chosen));

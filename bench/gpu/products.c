@@ -1,7 +1,7 @@
 /*
- * Products as a layer has them, beside the fastest of the kernels that cuBLASLt offers for each:
- * under the same limits (workspace, alignment, reductions in a fixed order), measured one by one.
- * Kelp takes the first one that the heuristic names, unmeasured.
+ * Products of layers, compared with the fastest kernel that cuBLASLt offers for each: under the
+ * same limits (workspace, alignment, reductions in a fixed order), each kernel is measured. Kelp
+ * uses the heuristic's first choice without measuring.
  */
 #include <stdio.h>
 
@@ -23,7 +23,7 @@ static const size_t first_of_step = 7;
 
 /* Seconds. */
 struct times {
-    double own, best; /* best is 0 where it is not known */
+    double own, best; /* best is 0 if unknown */
 };
 
 struct launch {

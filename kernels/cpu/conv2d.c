@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* Channels of a group from which products over channels alone are faster than products over
+/* Channels of a group from which products over channels only are faster than products over
  * channels and kernel positions, which need a copy of the input for each kernel position. */
 #define TAPS_CHANNELS_MIN 16
 

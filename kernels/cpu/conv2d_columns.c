@@ -1,9 +1,8 @@
 /*
- * Convolution as matrix products, a sample and a group at a time: what each kernel position meets
- * stands in a row of `columns` [channels / groups * kernel, output], so that
- *   y = weight columns,   dweight = dy columns^T,   dcolumns = weight^T dy.
- * Samples in ascending order. A kernel of one position that skips nothing needs no columns: the
- * input is that matrix.
+ * Convolution as matrix products, for one sample and group at a time. `columns` [depth, output] has
+ * the inputs that each kernel position meets, with depth = channels / groups * kernel. So y =
+ * weight columns, dweight = dy columns^T and dcolumns = weight^T dy. Samples are in ascending
+ * order. A kernel of one position that skips nothing needs no columns: the input is that matrix.
  */
 #include <string.h>
 
@@ -12,7 +11,7 @@
 /* Sizes of one group's matrices. */
 struct sizes {
     uint32_t channels_out, depth, output; /* rows of weight, rows of columns, columns of both */
-    uint64_t x, y, weight, columns;       /* elements of one group */
+    uint64_t x, y, weight, columns;       /* elements of a group */
 };
 
 static struct sizes sizes_of(const struct kelp_conv2d_shape *shape)

@@ -1,21 +1,22 @@
 /*
- * Convolution as one matrix product for each position of the kernel ("tap") over channels alone.
- * With images as [position][sample][channel], the input that a tap meets for a run of output
- * positions is a matrix as it stands, and nothing is unfolded:
- *   y[positions] += x[positions + tap] weight[tap]^T,   dx += dy weight[tap],   dweight += dy^T x
- * (the weights of the first are turned beforehand, which is faster than a product that does it).
- * Products with padding are left out, which is most of the work where images have become small: of
- * the nine taps over a 2x2 image each output meets four, over 1x1 one.
+ * Convolution as one matrix product over channels for each position of the kernel ("tap").
  *
- * A chunk of samples at a time is turned from [sample][channel][position] into the workspace and
- * back. Chunks ascend, and within a chunk taps go in the order of the table that create() makes.
+ * With images as [position][sample][channel], the input that a tap meets for a run of output
+ * positions is already a matrix, and nothing is unfolded: y[positions] += x[positions + tap]
+ * weight[tap]^T, dx += dy weight[tap], dweight += dy^T x. (The weights for y are transposed
+ * beforehand, which is faster than in the product.) Products with padding are left out, which saves
+ * most of the work for small images: of the nine taps over a 2x2 image each output meets four, over
+ * 1x1 one.
+ *
+ * A chunk of samples at a time is transposed from [sample][channel][position] into the workspace,
+ * and back. Chunks ascend; within a chunk, taps are in the order of the table that create() makes.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/conv2d.h"
 
-/* Elements of turned images that one chunk may have, so that they stay in a cache near the core. */
+/* Elements of transposed images in one chunk, so that they stay in a near cache. */
 #define CHUNK_ELEMENTS (512u << 10)
 #define CHUNK_MIN      8u
 
@@ -49,7 +50,7 @@ static uint64_t outputs_met(const struct kelp_window *window, uint32_t position)
     return (uint64_t)(rows.end - rows.begin) * (columns.end - columns.begin);
 }
 
-/* Adds to the run that it continues, or begins another. */
+/* Extend the last run if this one continues it; otherwise add a run. */
 static void add_run(struct kelp_conv2d *conv, struct kelp_conv2d_tap run)
 {
     struct kelp_conv2d_tap *last = conv->tap_count != 0 ? &conv->taps[conv->tap_count - 1] : NULL;
@@ -87,7 +88,7 @@ kelp_status kelp__conv2d_taps_create(struct kelp_conv2d *conv, struct kelp_error
     const struct kelp_window *window = &conv->shape.window;
     const uint32_t kernel = (uint32_t)kelp__conv2d_plane(window->kernel);
     uint64_t products = 0;
-    uint32_t first = 0; /* the position that meets most outputs begins */
+    uint32_t first = 0; /* start with the tap that meets most outputs */
     for (uint32_t k = 0; k < kernel; k++) {
         products += outputs_met(window, k);
         first = outputs_met(window, k) > outputs_met(window, first) ? k : first;
@@ -117,7 +118,7 @@ kelp_status kelp__conv2d_taps_create(struct kelp_conv2d *conv, struct kelp_error
     return KELP_OK;
 }
 
-/* ---- a run ---- */
+/* ---- computing a run ---- */
 
 struct buffers {
     uint64_t x, y, weight; /* elements: one sample's images, one tap's weights */
@@ -190,7 +191,7 @@ static void turn_out(const struct kelp_window_loops *loops, const struct turn_ba
     }
 }
 
-/* One of the three products, for all taps and groups, over `samples` turned samples. */
+/* One of the three products, for all taps and groups, over `samples` transposed samples. */
 enum product { PRODUCT_Y, PRODUCT_DX, PRODUCT_DWEIGHT };
 
 static struct kelp_matmul product_of(const struct kelp_conv2d_shape *shape,
@@ -249,7 +250,7 @@ static struct kelp_matmul product_of(const struct kelp_conv2d_shape *shape,
                                 .stride_c = (uint64_t)in_group * out_group};
 }
 
-/* The first product that writes somewhere overwrites; the others add. */
+/* The first product that writes to a place overwrites it; the others add. */
 static enum kelp_write write_of(const struct kelp_conv2d *conv, uint32_t index, enum product which,
                                 bool first_chunk)
 {

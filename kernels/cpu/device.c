@@ -1,6 +1,6 @@
 /*
- * The CPU device. A stream runs each operator at once in the caller's thread; matrix products go to
- * OpenBLAS, everything else to the loops that fit the processor.
+ * The CPU device. A stream runs each operator at once in the caller's thread. OpenBLAS computes
+ * matrix products; loops compiled for the processor's instruction set do the rest.
  */
 #include "kernels/device.h"
 
@@ -32,7 +32,7 @@ static void device_describe(const struct kelp_device *device, char text[KELP_COM
     const struct kelp_gemm *gemm = &((const struct cpu_device *)device)->gemm;
     char libraries[KELP_GEMM_TEXT_SIZE];
     kelp__gemm_describe(gemm, libraries);
-    if (gemm->portable) { /* the loops' variants do not count: all give the same bits */
+    if (gemm->portable) { /* all variants of the loops give the same bits */
         (void)snprintf(text, KELP_COMPUTE_KIND_SIZE, "cpu portable x86-64-v3 %.60s threads=%u",
                        libraries, gemm->threads);
         return;
@@ -110,7 +110,7 @@ static kelp_status stream_wait(struct kelp_stream *base, struct kelp_error *rete
     return KELP_OK;
 }
 
-/* A stream is always done. */
+/* All work of the stream is done already. */
 static uint64_t stream_mark(struct kelp_stream *stream)
 {
     (void)stream;
@@ -138,7 +138,7 @@ static void copy_bytes(struct kelp_stream *stream, void *to, const void *from, s
     }
 }
 
-/* The first failure is the one that wait() reports. */
+/* wait() reports the first failure. */
 static bool note(struct kelp_stream *stream, kelp_status status)
 {
     struct kelp__cpu_stream *cpu = (struct kelp__cpu_stream *)stream;
@@ -186,7 +186,7 @@ static void conv2d_gradient(struct kelp_stream *stream, const struct kelp_conv2d
     (void)note(stream, kelp__conv2d_gradient(&context));
 }
 
-/* The device of one variant: all but the loops is the same. */
+/* The device table of one variant; variants differ only in the loops. */
 #define CPU_TABLE(variant, loop)                                                                   \
     static const struct kelp_device_table cpu_table_##variant = {                                  \
         .name = "cpu",                                                                             \

@@ -1,5 +1,5 @@
 /*
- * Digests by the widest vectors that the processor has. Shards need them, devices do not.
+ * Digests with the widest vectors of the processor. Shards need them, devices do not.
  */
 #include "kernels/cpu/loops/loops.h"
 

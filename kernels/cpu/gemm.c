@@ -9,11 +9,11 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/portable.h"
 
-/* Multiplications below which oneDNN's preparations cost more than its vectors gain. */
+/* Below so many multiplications oneDNN's preparation costs more than its vectors gain. */
 #define TINY_PRODUCT 8192
-/* What OpenBLAS maps for each of its threads, with the first product. */
+/* What OpenBLAS maps for each of its threads at the first product. */
 #define OPENBLAS_BUFFER_BYTES ((size_t)128 << 20)
-#define OPENBLAS_BUFFERS_MAX  64 /* more are not tried */
+#define OPENBLAS_BUFFERS_MAX  64 /* at most so many are checked */
 
 static bool has_openblas_avx512(void)
 {
@@ -26,7 +26,7 @@ static bool has_openblas_avx512(void)
     return false;
 }
 
-/* OpenBLAS tries for ever when it cannot map its buffers, so that is tried before. */
+/* OpenBLAS retries for ever if it cannot map its buffers, so check that it can. */
 static kelp_status check_room(uint32_t threads, struct kelp_error *reterr)
 {
     void *rooms[OPENBLAS_BUFFERS_MAX];
@@ -77,8 +77,8 @@ kelp_status kelp__gemm_init(struct kelp_gemm *gemm, uint32_t threads, struct kel
     if (status != KELP_OK) {
         return status;
     }
-    /* An OpenBLAS that is older than the processor takes it for one without AVX-512 and reaches
-     * half of what oneDNN's product does; without AVX-512 the two are about equal. */
+    /* An OpenBLAS older than the processor does not use its AVX-512 and is half as fast as
+     * oneDNN; without AVX-512 the two are about equal. */
     *gemm = (struct kelp_gemm){.threads = threads,
                                .onednn = kelp__onednn_has_avx512() && !has_openblas_avx512()};
     return KELP_OK;
@@ -121,7 +121,7 @@ static bool fits_blas(const struct kelp_matmul *p)
            p->ldb <= INT_MAX && p->ldc <= INT_MAX;
 }
 
-/* OpenBLAS has one number of threads in a process; devices that take turns may want two. */
+/* OpenBLAS has one thread count for the process; devices used in turn may need different ones. */
 static void set_threads(uint32_t threads)
 {
     if (openblas_get_num_threads() != (int)threads) {
@@ -137,7 +137,7 @@ kelp_status kelp__gemm_run(const struct kelp_gemm *gemm, const struct kelp_matmu
     if (p->m == 0 || p->n == 0) {
         return KELP_OK;
     }
-    if (p->k == 0) { /* OpenBLAS takes no ld of 0 */
+    if (p->k == 0) { /* OpenBLAS refuses an ld of 0 */
         for (uint32_t row = 0; p->write == KELP_OVERWRITE && row < p->m; row++) {
             memset(p->c + row * p->ldc, 0, p->n * sizeof(float));
         }

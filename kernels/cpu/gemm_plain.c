@@ -1,4 +1,4 @@
-/* The matrix products of a build without OpenBLAS and oneDNN: kernels/cpu/plain.h. */
+/* The matrix products of a build without OpenBLAS and oneDNN (kernels/cpu/plain.h). */
 #include <limits.h>
 #include <stdio.h>
 
@@ -38,7 +38,7 @@ kelp_status kelp__gemm_run(const struct kelp_gemm *gemm, const struct kelp_matmu
     (void)gemm;
     if (p->m > INT_MAX || p->n > INT_MAX || p->k > INT_MAX || p->lda > INT_MAX ||
         p->ldb > INT_MAX || p->ldc > INT_MAX) {
-        return KELP_ERR_DEVICE; /* as OpenBLAS */
+        return KELP_ERR_DEVICE; /* as with OpenBLAS */
     }
     return kelp__plain()->run(p);
 }

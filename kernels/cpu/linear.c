@@ -27,7 +27,7 @@ void kelp__cpu_linear(struct kelp_stream *stream, const struct kelp_linear *p)
     }
 }
 
-/* The gradient of the sums, [rows, y_ld]. */
+/* The gradient with respect to the sums before the activation, [rows, y_ld]. */
 static const float *sums_gradient(struct kelp_stream *stream, const struct kelp_linear *p)
 {
     if (!p->activated) {

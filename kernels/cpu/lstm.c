@@ -1,13 +1,13 @@
 /*
- * Inside, time comes first, so that each step's gates and cell states are dense: gates
- * [time][batch][4 hidden], cells [time][batch][hidden]. Both are kept for the gradient. Its
- * workspace: the gradients of the gates' sums, and one step's of h and c.
+ * The LSTM layer. Time is the first dimension, so that each step's gates and cell states are dense:
+ * gates [time][batch][4 hidden], cells [time][batch][hidden]. Both are kept for the gradient. The
+ * workspace holds the gradients with respect to the gates' sums, and those of one step's h and c.
  */
 #include "kernels/cpu/composed.h"
 
 struct sizes {
     uint64_t gates_step, cell_step; /* elements of one step */
-    uint64_t x_ld, y_ld;            /* from one sequence to the next */
+    uint64_t x_ld, y_ld;            /* between sequences */
 };
 
 static struct sizes sizes_of(const struct kelp_lstm *p)
@@ -38,7 +38,7 @@ static const float *cell_before(const struct kelp_lstm *p, uint32_t t)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* gates = x weight_ih^T and both biases, for all steps. */
+/* gates = x weight_ih^T plus both biases, for all steps. */
 static void input_sums(struct kelp_stream *stream, const struct kelp_lstm *p)
 {
     const struct sizes sizes = sizes_of(p);
@@ -66,7 +66,7 @@ static void input_sums(struct kelp_stream *stream, const struct kelp_lstm *p)
     }
 }
 
-/* gates += h weight_hh^T, and from them the step's h and c. */
+/* gates += h weight_hh^T, and the step's h and c from them. */
 static void step_forward(struct kelp_stream *stream, const struct kelp_lstm *p, uint32_t t)
 {
     const struct sizes sizes = sizes_of(p);
@@ -116,7 +116,7 @@ void kelp__cpu_lstm(struct kelp_stream *stream, const struct kelp_lstm *p)
 
 /* NOLINTBEGIN(readability-non-const-parameter): written through the operators' arguments */
 
-/* to [batch, hidden] = or += the half of dy[:, t] that begins at `first`. */
+/* to [batch, hidden] = or += the half of dy[:, t] that starts at `first`. */
 static void add_output_gradient(struct kelp_stream *stream, const struct kelp_lstm *p, float *to,
                                 const float *first, enum kelp_write write)
 {
@@ -131,7 +131,7 @@ static void add_output_gradient(struct kelp_stream *stream, const struct kelp_ls
     stream->table->copy(stream, &copy);
 }
 
-/* The steps from the last to the first: dgates of all of them, and dh, dc before the first. */
+/* From the last step to the first: dgates of all steps, and dh and dc before the first. */
 static void cells_gradient(struct kelp_stream *stream, const struct kelp_lstm *p, float *dh,
                            float *dc)
 {
@@ -165,7 +165,7 @@ static void cells_gradient(struct kelp_stream *stream, const struct kelp_lstm *p
     }
 }
 
-/* dweight = or += the sum over the steps, from the first, of dgates^T rows: of x, or of h. */
+/* dweight = or += the sum of dgates^T rows over the steps in ascending order; rows are x or h. */
 static void weight_gradient(struct kelp_stream *stream, const struct kelp_lstm *p, bool of_x,
                             float *dweight, enum kelp_write write)
 {

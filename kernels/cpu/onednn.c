@@ -3,8 +3,8 @@
 #include <dnnl.h>
 #include <stdio.h>
 
-/* Of the OpenMP runtime that oneDNN runs on, whichever compiler builds us; what is set holds for
- * the calling thread. */
+/* From the OpenMP runtime of oneDNN, whichever compiler builds Kelp. Settings apply to the
+ * calling thread. */
 extern void omp_set_num_threads(int threads);
 extern void omp_set_dynamic(int dynamic);
 extern int omp_get_thread_limit(void);
@@ -59,7 +59,7 @@ uint32_t kelp__onednn_threads_max(void)
 kelp_status kelp__onednn_product(const struct kelp_matmul *p, uint32_t threads)
 {
     omp_set_num_threads((int)threads);
-    /* With a number that follows the load (OMP_DYNAMIC) the bits would, too. */
+    /* With OMP_DYNAMIC the number of threads, and so the bits, would depend on the load. */
     omp_set_dynamic(0);
     const dnnl_status_t status =
         dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m, p->n, p->k, 1.0f,

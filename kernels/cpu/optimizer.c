@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/loops/loops.h"
 
-/* Names of the slots in the order in which the loops have them; ret_names may be NULL. */
+/* Names of the slots in the loops' order; ret_names may be NULL. */
 static uint32_t list_slots(const struct kelp_job *job,
                            const char *ret_names[KELP_OPTIMIZER_SLOTS_MAX])
 {
@@ -73,7 +73,7 @@ float kelp_optimizer_slot_start(const struct kelp_job *job, uint32_t slot)
                                                           : 0.0f;
 }
 
-/* train.eps, or PyTorch's default for the job's optimizer where that is 0. */
+/* train.eps; 0: PyTorch's default for the job's optimizer. */
 static double eps_of(const struct kelp_job *job)
 {
     if (job->train.eps > 0.0) {
@@ -94,8 +94,8 @@ static double eps_of(const struct kelp_job *job)
     return 1e-8;
 }
 
-/* base^exponent by squaring. pow() is left alone: its last bit depends on the C library and on the
- * processor, and ours must not. */
+/* base^exponent by squaring. Not pow(), whose last bit depends on the C library and the
+ * processor. */
 static double power(double base, uint64_t exponent)
 {
     double result = 1.0;
@@ -119,7 +119,7 @@ static void prepare_moments(struct kelp_optimizer_step *step, const struct kelp_
     step->one_minus_beta1 = (float)(1.0 - beta1);
     step->one_minus_beta2 = (float)(1.0 - beta2);
     step->amsgrad = step->kind != KELP_OPTIMIZER_LAMB && job->train.amsgrad;
-    /* lamb's rate comes behind the ratio, which it must not be part of */
+    /* lamb applies its rate after the trust ratio, which must not include it */
     const double rate = step->kind == KELP_OPTIMIZER_LAMB ? 1.0 : lr;
     step->step_size = (float)(rate / (1.0 - power(beta1, step_number)));
     step->bias2_sqrt = (float)sqrt(1.0 - power(beta2, step_number));
@@ -187,7 +187,7 @@ bool kelp__optimizer_update(const struct kelp_optimizer_loops *loops,
         return loops->rmsprop(step, buffers, count);
     case KELP_OPTIMIZER_ADADELTA:
         return loops->adadelta(step, buffers, count);
-    case KELP_OPTIMIZER_LAMB: /* knows tensors: kelp_update_apply() */
+    case KELP_OPTIMIZER_LAMB: /* needs tensors: kelp_update_apply() */
         break;
     }
     assert(false && "not element by element");

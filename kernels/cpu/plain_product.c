@@ -1,9 +1,9 @@
 /*
- * The plain product of one instruction set. A panel of b's columns is copied to lie as the vectors
- * are loaded; a tile of c stays in registers while k runs.
+ * The plain product for one instruction set. A panel of b's columns is copied into the order in
+ * which vectors are loaded; a tile of c stays in registers while k runs.
  *
- * Fused operations are asked for by name: what a compiler fuses by itself depends on how it
- * optimises. tests/unit/kernels/test_plain.c compares with fmaf().
+ * Fused operations are explicit: what a compiler fuses by itself depends on its optimisations.
+ * tests/unit/kernels/test_plain.c compares with fmaf().
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@
 
 typedef float vector __attribute__((vector_size(VECTOR_BYTES), may_alias));
 
-/* sum + x y, of each element; no function, since a vector argument is a matter of the ABI. */
+/* sum + x y, elementwise. A macro, because vector arguments of functions depend on the ABI. */
 #if defined(__AVX512F__)
 #define FUSED                   true
 #define MULTIPLY_ADD(x, y, sum) ((vector)_mm512_fmadd_ps((__m512)(x), (__m512)(y), (__m512)(sum)))
@@ -43,7 +43,7 @@ typedef float vector __attribute__((vector_size(VECTOR_BYTES), may_alias));
 #define MULTIPLY_ADD(x, y, sum) ((sum) + (x) * (y))
 #endif
 
-/* Rows of op(a): element (row, at) lies at a[rows[row] + at * step]. */
+/* Rows of op(a): element (row, at) is a[rows[row] + at * step]. */
 struct tile_rows {
     const float *a;
     uint64_t rows[ROWS];
@@ -73,7 +73,7 @@ static void compute_tile(const struct tile_rows *left, const vector *panel, uint
     }
 }
 
-/* Columns `first` and on of op(b), [k, WIDTH]; 0 where there are no more. */
+/* Copy columns `first` and up of op(b), [k, WIDTH]; 0 beyond the last one. */
 static void copy_panel(const struct kelp_matmul *p, uint32_t first, uint32_t columns, float *panel)
 {
     const uint64_t column_step = p->transpose_b ? p->ldb : 1;
@@ -106,7 +106,7 @@ static void compute_panel(const struct kelp_matmul *p, uint32_t first, uint32_t 
     struct tile_rows left = {.a = p->a, .step = p->transpose_a ? p->lda : 1};
     float tile[ROWS][WIDTH] __attribute__((aligned(VECTOR_BYTES)));
     for (uint32_t row = 0; row < p->m; row += ROWS) {
-        for (uint32_t i = 0; i < ROWS; i++) { /* the last row again where there are no more */
+        for (uint32_t i = 0; i < ROWS; i++) { /* beyond the end, repeat the last row */
             left.rows[i] = (row + i < p->m ? row + i : p->m - 1) * row_step;
         }
         compute_tile(&left, (const vector *)(const void *)panel, p->k, tile);
@@ -120,7 +120,7 @@ static kelp_status run(const struct kelp_matmul *p)
         return KELP_OK;
     }
     float *panel =
-        aligned_alloc(VECTOR_BYTES, ((size_t)p->k * WIDTH + WIDTH) * sizeof(*panel)); /* not 0 */
+        aligned_alloc(VECTOR_BYTES, ((size_t)p->k * WIDTH + WIDTH) * sizeof(*panel)); /* never 0 */
     if (!panel) {
         return KELP_ERR_NO_MEMORY;
     }

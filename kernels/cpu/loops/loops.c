@@ -1,7 +1,7 @@
 #include "kernels/cpu/loops/loops.h"
 
-/* The tables of one variant: loops_window.c, loops_bfloat16.c, and loops_optimizer.c, which may be
- * there for wider vectors than the others. */
+/* The tables of one variant. loops_optimizer.c may be compiled for wider vectors than
+ * loops_window.c and loops_bfloat16.c. */
 #define TABLES(variant, operators_of)                                                              \
     extern const struct kelp_optimizer_loops kelp__optimizer_loops_##variant;                      \
     extern const struct kelp_window_loops kelp__window_loops_##operators_of;                       \

@@ -1,6 +1,6 @@
 /*
- * Activations and what is made of them: softmax, gated linear units, the LSTM's cell.
- * See kernels/operators.h for what each does.
+ * Activations and operators that use them: softmax, gated linear units, the LSTM's cell.
+ * kernels/operators.h describes each.
  */
 #include <math.h>
 
@@ -62,7 +62,7 @@ void KELP_LOOP(unary)(struct kelp_stream *stream, const struct kelp_unary *unary
     }
 }
 
-/* v is x for gelu, y for the others. */
+/* v is x for gelu, otherwise y. */
 INLINE float slope_times(const enum kelp_unary_kind kind, float v, float dy)
 {
     switch (kind) {
@@ -123,8 +123,8 @@ void KELP_LOOP(unary_gradient)(struct kelp_stream *stream,
     }
 }
 
-/* Rows are done in blocks that stay in the nearest cache, the exponentials of a block in one loop,
- * since rows may be shorter than a vector. */
+/* Rows are computed in blocks that stay in the nearest cache. One loop computes the exponentials
+ * of a block, because rows may be shorter than a vector. */
 #define BLOCK_FLOATS 4096u
 
 static uint64_t rows_of_block(uint32_t columns)
@@ -132,7 +132,7 @@ static uint64_t rows_of_block(uint32_t columns)
     return columns >= BLOCK_FLOATS ? 1 : BLOCK_FLOATS / columns;
 }
 
-/* What row r sees of its columns. */
+/* How many columns row r uses. */
 INLINE uint32_t visible(const struct kelp_softmax *softmax, uint64_t r)
 {
     if (!softmax->causal) {
@@ -200,7 +200,7 @@ static void log_softmax_block(const struct kelp_softmax *softmax, uint64_t first
     }
 }
 
-/* A row that is longer than a block: piece by piece. */
+/* A row longer than a block, piece by piece. */
 static void log_softmax_long(const struct kelp_softmax *softmax, uint64_t r)
 {
     const uint32_t columns = softmax->columns;
@@ -331,7 +331,7 @@ INLINE void sigmoid_row(float *x, uint64_t count)
 
 void KELP_LOOP(lstm_cell)(struct kelp_stream *stream, const struct kelp_lstm_cell *cell)
 {
-    const uint64_t hidden = cell->hidden; /* 64 bits: an index that wraps is not vectorised */
+    const uint64_t hidden = cell->hidden; /* 64 bits: a wrapping index is not vectorised */
     for (uint64_t b = 0; b < cell->batch; b++) {
         float *gates = cell->gates + b * 4 * hidden, *update = gates + 2 * hidden;
         const float *before = cell->c_before + b * hidden;
@@ -350,7 +350,7 @@ void KELP_LOOP(lstm_cell)(struct kelp_stream *stream, const struct kelp_lstm_cel
     }
 }
 
-/* Some columns of one sequence. */
+/* Columns of one sequence that are computed at a time. */
 #define CELL_PIECE 64u
 INLINE void lstm_cell_gradient_piece(const struct kelp_lstm_cell *cell, uint64_t b, uint32_t first,
                                      uint32_t count)

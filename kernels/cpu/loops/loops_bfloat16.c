@@ -1,4 +1,4 @@
-/* bfloat16 from and to float32, in integers, which every instruction set has. */
+/* Conversion between bfloat16 and float32 in integers, which every instruction set has. */
 #include <string.h>
 
 #include "kernels/cpu/loops/functions.h"
@@ -6,8 +6,8 @@
 
 #define PACKED_BYTES sizeof(uint16_t)
 
-/* The upper half of the result is the bfloat16, the lower one is zero. No branch, for the
- * vectoriser. A carry out of the fraction makes the exponent larger, as it should. */
+/* The upper half of the result is the bfloat16, the lower half is zero. Without a branch, so
+ * that it vectorises. A carry out of the fraction correctly increments the exponent. */
 INLINE uint32_t rounded(uint32_t bits)
 {
     const uint32_t nearest = bits + 0x7fffu + ((bits >> 16) & 1u);

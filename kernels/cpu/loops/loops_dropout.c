@@ -1,6 +1,6 @@
 /*
- * Dropout: Philox4x32-10 (common/tensors/philox.h has the plain one) for many blocks at once. See
- * kernels/operators.h for what decides which elements are kept.
+ * Dropout: Philox4x32-10 (common/tensors/philox.h has the scalar one) for many blocks at once.
+ * kernels/operators.h says which elements are kept.
  */
 #include <assert.h>
 
@@ -8,7 +8,7 @@
 #include "kernels/cpu/loops/loops.h"
 
 #define ROUNDS 10
-#define BLOCKS 16u /* done together, so that the rounds fill vector registers */
+#define BLOCKS 16u /* computed together, so that the rounds fill vector registers */
 
 struct counters {
     uint32_t word[4][BLOCKS];
@@ -31,7 +31,7 @@ INLINE void philox_blocks(struct counters *restrict c, uint64_t key)
     }
 }
 
-/* The finaliser of SplitMix64: keys of neighbouring seeds and uses have nothing in common. */
+/* The finaliser of SplitMix64 makes keys of neighbouring seeds and uses unrelated. */
 static uint64_t mixed_key(uint64_t seed, uint32_t use)
 {
     uint64_t h = seed + (use + UINT64_C(1)) * UINT64_C(0x9E3779B97F4A7C15);

@@ -1,8 +1,8 @@
 /*
- * Layer norm and batch norm. See kernels/operators.h for what each does.
+ * Layer norm and batch norm; kernels/operators.h describes each.
  *
- * Sums over many samples are taken in float32 over blocks of at most NORM_BLOCK elements, and in
- * double over the blocks' sums: nearly as exact as all of it in double, nearly as fast as none.
+ * Sums over many samples are float32 within blocks of at most NORM_BLOCK elements, and double over
+ * the sums of blocks: nearly as exact as double, and nearly as fast as float32.
  */
 #include <assert.h>
 #include <math.h>
@@ -119,7 +119,7 @@ void KELP_LOOP(layer_norm_gradient)(struct kelp_stream *stream, const struct kel
     }
 }
 
-/* What batch norm adds up over a channel: two sums at once, of f and g of each element. */
+/* The two values that batch norm sums over a channel. */
 enum batch_sum {
     SUM_X,       /* x and 0 */
     SUM_SQUARES, /* (x - mean)^2 and 0 */
@@ -159,8 +159,8 @@ INLINE void sum_vector(const enum batch_sum kind, const float *x, const float *d
     }
 }
 
-/* A strip of channels whose inner size is 1: samples ascending, all channels of the strip at once.
- */
+/* A strip of channels whose inner size is 1: samples ascending, all channels of the strip at
+ * once. */
 INLINE void sum_columns(const struct kelp_batch_norm *norm, const enum batch_sum kind,
                         uint32_t channel, const uint32_t width, const float *mean,
                         struct channel_sums *ret)
@@ -184,7 +184,7 @@ INLINE void sum_columns(const struct kelp_batch_norm *norm, const enum batch_sum
     }
 }
 
-/* One channel of planes: per block eight running sums, sample after sample. */
+/* One channel of planes: eight running sums for each block, sample after sample. */
 #define PLANE_BLOCK UINT64_C(512) /* eight times NORM_BLOCK */
 INLINE void sum_planes(const struct kelp_batch_norm *norm, const enum batch_sum kind,
                        uint32_t channel, float mean, double ret[2])
@@ -398,7 +398,7 @@ static void batch_norm_gradient_strip(const struct kelp_batch_norm *norm, uint32
     channel_sums(norm, SUM_GRADIENT, channel, width, norm->mean + channel, &sums);
     for (uint32_t c = 0; c < width; c++) {
         const uint32_t i = channel + c;
-        /* Without samples there was no forward pass that wrote it, and the sums are 0. */
+        /* Without samples no forward pass wrote rstd, and the sums are 0. */
         const double rstd = count > 0.0 ? (double)norm->rstd[i] : 0.0;
         const float dweight = (float)(sums.second[c] * rstd), dbias = (float)sums.first[c];
         if (norm->dweight) {

@@ -1,5 +1,5 @@
 /*
- * The element-wise loops of the CPU's operators. See kernels/device.h for what each does.
+ * The element-wise loops of the CPU's operators; kernels/device.h describes each.
  */
 #include "kernels/cpu/loops/loops.h"
 
@@ -55,7 +55,7 @@ void KELP_LOOP(bias_add)(struct kelp_stream *stream, const struct kelp_bias *bia
     }
 }
 
-/* A strip of columns at a time, its sums in registers. */
+/* A strip of columns at a time, with its sums in registers. */
 #define STRIP 32
 INLINE void bias_strip(const struct kelp_bias_gradient *bias, uint32_t first, const uint32_t width)
 {
@@ -83,8 +83,8 @@ void KELP_LOOP(bias_gradient)(struct kelp_stream *stream, const struct kelp_bias
     }
 }
 
-/* Eight floats that the compiler keeps in registers, as many as the instruction set needs for them;
- * loads and stores of any alignment go through memcpy(). */
+/* Eight floats that the compiler keeps in registers of the available width; memcpy() loads and
+ * stores them at any alignment. */
 typedef float eight __attribute__((vector_size(32)));
 
 INLINE void load(eight *to, const float *from)
@@ -159,8 +159,9 @@ void KELP_LOOP(moving_average)(struct kelp_stream *stream,
     }
 }
 
-/* Gradient of the padded row first: position j takes part in the averages j - width + 1 to j. What
- * belongs to the repeated values then goes to the first and to the last. */
+/* First the gradient of the padded row: position j is part of the averages j - width + 1 to j.
+ * Then the gradients of the padding, which repeats the first and the last value, are added to
+ * those two. */
 void KELP_LOOP(moving_average_gradient)(struct kelp_stream *stream,
                                         const struct kelp_moving_average *average)
 {

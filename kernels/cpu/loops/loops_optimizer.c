@@ -1,9 +1,7 @@
 /*
- * Optimizer updates, one element after the other (kernels/cpu/loops/updates.h), each array walked
- * once.
- *
- * The flags of a step are constants inside each copy of the loop, so that the compiler sees a
- * straight line of arithmetic and vectorises it.
+ * Optimizer updates, element by element (kernels/cpu/loops/updates.h), in one pass over each array.
+ * The flags of a step are constants in each copy of the loop, so that the compiler sees code
+ * without branches and vectorises it.
  */
 #include "kernels/cpu/loops/loops.h"
 #include "kernels/cpu/loops/updates.h"
@@ -18,7 +16,7 @@ INLINE bool sgd_loop(const struct kelp_optimizer_step *step_,
                      const struct kelp_optimizer_buffers *buffers, uint64_t count,
                      const struct kelp__sgd_flags flags)
 {
-    const struct kelp_optimizer_step step = *step_; /* nothing that is written aliases it */
+    const struct kelp_optimizer_step step = *step_; /* a copy: no written array aliases it */
     const float *restrict weights = buffers->weights;
     const float *restrict gradient = buffers->gradient;
     float *restrict weights_next = buffers->weights_next;
@@ -67,7 +65,7 @@ INLINE bool adam_loop(const struct kelp_optimizer_step *step_,
                       const struct kelp_optimizer_buffers *buffers, uint64_t count,
                       const enum kelp__decay_kind decay_kind, const bool amsgrad)
 {
-    const struct kelp_optimizer_step step = *step_; /* nothing that is written aliases it */
+    const struct kelp_optimizer_step step = *step_; /* a copy: no written array aliases it */
     const float *restrict weights = buffers->weights;
     const float *restrict gradient = buffers->gradient;
     float *restrict weights_next = buffers->weights_next;
@@ -108,7 +106,7 @@ INLINE bool adagrad_loop(const struct kelp_optimizer_step *step_,
                          const struct kelp_optimizer_buffers *buffers, uint64_t count,
                          const bool decays)
 {
-    const struct kelp_optimizer_step step = *step_; /* nothing that is written aliases it */
+    const struct kelp_optimizer_step step = *step_; /* a copy: no written array aliases it */
     const float *restrict weights = buffers->weights;
     const float *restrict gradient = buffers->gradient;
     float *restrict weights_next = buffers->weights_next;
@@ -134,7 +132,7 @@ INLINE bool rmsprop_loop(const struct kelp_optimizer_step *step_,
                          const struct kelp_optimizer_buffers *buffers, uint64_t count,
                          const struct kelp__rmsprop_flags flags)
 {
-    const struct kelp_optimizer_step step = *step_; /* nothing that is written aliases it */
+    const struct kelp_optimizer_step step = *step_; /* a copy: no written array aliases it */
     const float *restrict weights = buffers->weights;
     const float *restrict gradient = buffers->gradient;
     float *restrict weights_next = buffers->weights_next;
@@ -186,7 +184,7 @@ INLINE bool adadelta_loop(const struct kelp_optimizer_step *step_,
                           const struct kelp_optimizer_buffers *buffers, uint64_t count,
                           const bool decays)
 {
-    const struct kelp_optimizer_step step = *step_; /* nothing that is written aliases it */
+    const struct kelp_optimizer_step step = *step_; /* a copy: no written array aliases it */
     const float *restrict weights = buffers->weights;
     const float *restrict gradient = buffers->gradient;
     float *restrict weights_next = buffers->weights_next;
@@ -233,7 +231,7 @@ INLINE bool lamb_loop(const struct kelp_optimizer_step *step_,
                       const struct kelp_optimizer_buffers *buffers, uint64_t count, double ratio,
                       const bool decays)
 {
-    const struct kelp_optimizer_step step = *step_; /* nothing that is written aliases it */
+    const struct kelp_optimizer_step step = *step_; /* a copy: no written array aliases it */
     const float *restrict weights = buffers->weights;
     const float *restrict gradient = buffers->gradient;
     float *restrict weights_next = buffers->weights_next;
@@ -285,8 +283,8 @@ static void lamb_direction(const struct kelp_optimizer_step *step,
     }
 }
 
-/* Halves are added to each other: element i to i + 8, then i + 4, i + 2, i + 1, which vectors of
- * any width do alike. */
+/* The halves are added repeatedly: element i to i + 8, then i + 4, i + 2, i + 1. Vectors of any
+ * width give the same result. */
 static void leaf_squares(const float *restrict x, uint64_t leaves, double *restrict sums)
 {
     for (uint64_t leaf = 0; leaf < leaves; leaf++) {
@@ -315,7 +313,7 @@ static bool statistic(float momentum, const struct kelp_optimizer_buffers *buffe
     float *restrict weights_next = buffers->weights_next;
     const float keep = (float)(1.0 - (double)momentum);
     uint32_t bad = 0;
-    if (momentum == 0.0f) { /* held: + 0 would turn -0 into 0, and a NaN of the gradient spread */
+    if (momentum == 0.0f) { /* held: adding 0 would change -0, and spread a NaN */
         memcpy(weights_next, weights, count * sizeof(*weights));
         return true;
     }
@@ -335,7 +333,7 @@ static bool vector_finite(const float *values, uint64_t count)
     return bad == 0;
 }
 
-/* Of any alignment. */
+/* At any alignment. */
 INLINE float load(const char *bytes)
 {
     float value;
@@ -360,7 +358,7 @@ static void vector_sum(float *restrict sum, const void *left_bytes, const void *
     }
 }
 
-/* Instructions that leave the caches alone have no form in C. */
+/* C cannot express stores that bypass the caches. */
 static void vector_stream(float *restrict to, const float *restrict from, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i += 16) {
@@ -382,7 +380,7 @@ static void vector_stream(float *restrict to, const float *restrict from, uint64
 static void vector_streamed(void)
 {
 #ifdef __SSE2__
-    _mm_sfence(); /* such writes may overtake others */
+    _mm_sfence(); /* orders such stores before later ones */
 #endif
 }
 

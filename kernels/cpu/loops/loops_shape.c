@@ -1,5 +1,5 @@
 /*
- * Operators that move, select and add up elements. See kernels/operators.h for what each does.
+ * Operators that move, select and add elements; kernels/operators.h describes each.
  */
 #include <string.h>
 
@@ -52,8 +52,8 @@ static void copy_inner(float *y, uint64_t y_stride, const float *x, uint64_t x_s
     }
 }
 
-/* The dimension that x walks most closely goes second to last where it is not last: the order of
- * the loops is free, and the two are then walked in tiles. */
+/* If the dimension in which x is densest is not last, move it second to last, so that these two
+ * are walked in tiles. The order of the loops is free. */
 static bool plan_tiles(struct kelp__copy_loops *loops)
 {
     uint32_t best = loops->rank - 1;
@@ -95,7 +95,7 @@ static void copy_tiles(float *y, const float *x, const struct kelp__copy_loops *
     }
 }
 
-/* Over all dimensions but the last `inner` ones, like the digits of a number counted up. */
+/* Iterate over all dimensions except the last `inner` ones, like an odometer. */
 static void copy_all(const struct kelp_copy *copy, const struct kelp__copy_loops *loops,
                      uint32_t inner, struct copy_how how)
 {
@@ -139,7 +139,7 @@ void KELP_LOOP(copy)(struct kelp_stream *stream, const struct kelp_copy *copy)
     copy_all(copy, &loops, tiles ? 2 : 1, how);
 }
 
-/* A strip of inner elements at a time, its sums in registers. */
+/* A strip of inner elements at a time, with its sums in registers. */
 #define STRIP 32u
 INLINE void reduce_strip(const struct kelp_reduce *reduce, const float *x, float *restrict y,
                          const uint32_t width)
@@ -241,8 +241,8 @@ INLINE bool table_row(struct kelp_stream *stream, const struct kelp_embedding *e
                       uint64_t row, uint32_t *ret)
 {
     const float id = embedding->ids[row * embedding->ids_stride];
-    /* The first comparison also refuses NaN, and keeps what follows within the range of uint32_t.
-     */
+    /* The first comparison also refuses NaN, and keeps the conversions within the range of
+     * uint32_t. */
     if (id >= 0.0f && id < (float)embedding->vocab && (float)(uint32_t)id == id &&
         (uint32_t)id < embedding->vocab) {
         *ret = (uint32_t)id;
@@ -260,7 +260,7 @@ void KELP_LOOP(embedding)(struct kelp_stream *stream, const struct kelp_embeddin
         uint32_t id = 0;
         const bool known = table_row(stream, embedding, r, &id);
         if (width == 0) {
-            continue; /* there may be no table */
+            continue; /* the table may be NULL */
         }
         float *y = embedding->y + r * width;
         if (known) {

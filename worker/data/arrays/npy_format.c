@@ -1,5 +1,8 @@
-/* NPY headers: a magic, a version, a length, and a dictionary as Python prints it: {'descr':
- * '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), } */
+/*
+ * NPY headers: a magic, a version, a length, and a dictionary as Python prints it:
+ *
+ *     {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }
+ */
 #include <string.h>
 
 #include "worker/data/arrays/array_format.h"
