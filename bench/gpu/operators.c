@@ -127,6 +127,15 @@ static void run_bias_gradient(const void *argument)
     stream->table->bias_gradient(stream, &gradient);
 }
 
+/* Short rows, many of them: what a second launch adds up counts. */
+static void run_bias_gradient_narrow(const void *argument)
+{
+    const struct kelp_bias_gradient gradient = {
+        .matrix = memory.dy, .ld = 64, .rows = COUNT / 64, .columns = 64, .bias = memory.small};
+    (void)argument;
+    stream->table->bias_gradient(stream, &gradient);
+}
+
 /* A layer of no inputs: zeros in the place of its product, and what follows that. */
 static void run_linear(const void *argument)
 {
@@ -261,6 +270,16 @@ static void run_layer_norm(const void *argument)
 static void run_layer_norm_gradient(const void *argument)
 {
     const struct kelp_layer_norm gradient = layer_norm(argument);
+    stream->table->layer_norm_gradient(stream, &gradient);
+}
+
+/* As a transformer has it. */
+static void run_layer_norm_gradient_small(const void *argument)
+{
+    static const uint32_t width = 768;
+    struct kelp_layer_norm gradient = layer_norm(&width);
+    gradient.rows = 8192;
+    (void)argument;
     stream->table->layer_norm_gradient(stream, &gradient);
 }
 
@@ -481,6 +500,7 @@ static const struct measurement {
     {"gelu gradient 64 Mi", run_gelu_gradient, NULL, 3.0 * COUNT},
     {"bias_add 65536x1024", run_bias_add, NULL, 2.0 * COUNT},
     {"bias_gradient 65536x1024", run_bias_gradient, NULL, COUNT},
+    {"bias_gradient 1048576x64", run_bias_gradient_narrow, NULL, COUNT},
     {"zeros, bias and relu 65536x1024", run_linear, &relu, 3.0 * COUNT},
     {"relu and bias_gradient 65536x1024", run_linear_gradient, &relu, 3.0 * COUNT},
     {"gelu and bias_gradient 65536x1024", run_linear_gradient, &gelu, 3.0 * COUNT},
@@ -500,6 +520,8 @@ static const struct measurement {
     {"glu 65536x1024", run_glu, NULL, 1.5 * COUNT},
     {"layer_norm 65536x512", run_layer_norm, &row_widths[0], 2.0 * 65536 * 512},
     {"layer_norm gradient 65536x512", run_layer_norm_gradient, &row_widths[0], 3.0 * 65536 * 512},
+    {"layer_norm gradient 8192x768 (in a cache)", run_layer_norm_gradient_small, NULL,
+     3.0 * 8192 * 768},
     {"layer_norm 4096x8192", run_layer_norm, &row_widths[1], 2.0 * 4096 * 8192},
     {"layer_norm gradient 4096x8192", run_layer_norm_gradient, &row_widths[1], 5.0 * 4096 * 8192},
     {"layer_norm 1016x33000", run_layer_norm, &row_widths[2], 2.0 * 1016 * 33000},
