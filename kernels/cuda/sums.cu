@@ -110,6 +110,17 @@ static void launch_columns(struct kelp_stream *stream, const struct column_sums 
 #define SHORT_SUMS 64u
 #define WIDE       (4u * KELP_CUDA_WARP)
 
+/* For what a first launch has left of long sums: hundreds of short rows in a cache, which wide
+ * blocks would go through in few threads. The narrowest take 64 bytes of a row. */
+static void make_narrow(struct kelp__cuda_columns *plan)
+{
+    while (plan->across > 4 && plan->rows > KELP_CUDA_COLUMN_ROWS * plan->lines) {
+        plan->across /= 2;
+        plan->lines *= 2;
+    }
+    plan->blocks = (plan->columns + 4 * plan->across - 1) / (4 * plan->across);
+}
+
 static void sum_columns(struct kelp_stream *stream, struct column_sums *p, uint64_t rows,
                         uint64_t columns)
 {
@@ -142,6 +153,7 @@ static void sum_columns(struct kelp_stream *stream, struct column_sums *p, uint6
     whole.stride = parts * columns;
     whole.plan.rows = whole.plan.part_rows = parts;
     whole.plan.parts = 1;
+    make_narrow(&whole.plan);
     launch_columns(stream, &whole, columns % 4 == 0);
 }
 
@@ -158,6 +170,7 @@ void kelp__cuda_add_rows(struct kelp_stream *stream, const float *x, uint64_t ro
     sums.plan = kelp__cuda_plan_columns(1, rows, columns);
     sums.plan.parts = 1;
     sums.plan.part_rows = rows;
+    make_narrow(&sums.plan);
     launch_columns(stream, &sums, columns % 4 == 0 && kelp__cuda_aligned(x));
 }
 

@@ -179,7 +179,7 @@ static __global__ void add_parts(const float *parts, uint32_t part_count, float 
 {
     KELP_CUDA_FOR (i, count) {
         float sum = parts[i];
-        KELP_CUDA_UNROLL(8)
+        KELP_CUDA_UNROLL(16)
         for (uint32_t p = 1; p < part_count; p++) {
             sum = sum + parts[p * count + i];
         }

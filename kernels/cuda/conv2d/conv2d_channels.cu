@@ -211,7 +211,7 @@ static __global__ void add_weight_parts(struct order order, const float *sums, u
 {
     KELP_CUDA_FOR (i, count) {
         float sum = sums[i];
-        KELP_CUDA_UNROLL(4)
+        KELP_CUDA_UNROLL(16) /* few threads have many parts: so many loads are under way */
         for (uint32_t part = 1; part < parts; part++) {
             sum = sum + sums[(uint64_t)part * count + i];
         }

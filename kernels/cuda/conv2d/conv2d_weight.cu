@@ -232,7 +232,7 @@ static __global__ void add_weight_parts(struct kelp__cuda_divider by_depth,
         const uint32_t channel = kelp__cuda_divide(by_taps, above);
         const uint32_t tap = above - channel * by_taps.by, in = (uint32_t)i - above * by_depth.by;
         float sum = sums[i];
-        KELP_CUDA_UNROLL(4)
+        KELP_CUDA_UNROLL(16) /* few threads have many parts: so many loads are under way */
         for (uint32_t part = 1; part < parts; part++) {
             sum = sum + sums[(uint64_t)part * count + i];
         }
