@@ -36,8 +36,9 @@ struct kelp_child {
     bool retired;                 /* it was told to leave, and is not started again */
     uint64_t start_ms;            /* started, or to be started */
     uint32_t starts;
-    long log_first; /* bytes of its log before the first start */
-    long log_from;  /* and before this one */
+    long log_first;        /* bytes of its log before the first start */
+    long log_from;         /* and before this one */
+    uint64_t memory_kills; /* kelp_memory_kills() at this start */
     struct kelp_supervise_child supervise;
 };
 

@@ -7,10 +7,12 @@
 
 #include "cli/launch/children/children_internal.h"
 #include "cli/run/log_tail.h"
+#include "common/process/memory_kills.h"
 #include "common/program/daemon.h"
 #include "common/tensors/digest.h"
 
-#define LOG_LINES 6 /* of a child that ends for one reason again and again */
+#define HOW_BYTES 160 /* of how a child ended */
+#define LOG_LINES 6   /* of a child that ends for one reason again and again */
 
 static uint32_t workers_running(const struct kelp_children *children)
 {
@@ -143,11 +145,20 @@ static void say_stays_away(struct kelp_children *children, const struct kelp_chi
                      reason[0] ? ": " : "", reason);
 }
 
+static void describe(const struct kelp_child *child, int wait_status, char how[HOW_BYTES])
+{
+    const uint64_t kills = kelp_memory_kills();
+    const bool known = !child->fenced && kills > child->memory_kills;
+
+    kelp_memory_kills_describe(wait_status, known ? kills - child->memory_kills : 0, how,
+                               HOW_BYTES);
+}
+
 kelp_status kelp__child_ended(struct kelp_children *children, struct kelp_child *child,
                               int wait_status, uint64_t now, bool *ret_gave_up,
                               struct kelp_error *reterr)
 {
-    char how[64];
+    char how[HOW_BYTES];
     char limit[128];
     uint32_t delay_ms = 0;
 
@@ -156,7 +167,7 @@ kelp_status kelp__child_ended(struct kelp_children *children, struct kelp_child 
     if (child->down || child->retired) {
         return KELP_OK;
     }
-    kelp_process_describe(wait_status, how, sizeof(how));
+    describe(child, wait_status, how);
     const bool program = kelp__child_is_program(children, child);
     const bool joined = program && has_logged(children, child, KELP_WORKER_JOINED);
     struct kelp_supervise_end end = {

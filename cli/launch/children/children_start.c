@@ -9,6 +9,7 @@
 #include "cli/launch/children/children_internal.h"
 #include "cli/run/log_tail.h"
 #include "common/base/clock.h"
+#include "common/process/memory_kills.h"
 #include "common/program/options/map_option.h"
 #include "common/program/shm_option.h"
 #include "common/tls/credentials.h"
@@ -338,5 +339,6 @@ kelp_status kelp__child_start(const struct kelp_children *children, struct kelp_
     child->start_due = false;
     child->fenced = false;
     child->start_ms = kelp_clock_ms();
+    child->memory_kills = kelp_memory_kills();
     return KELP_OK;
 }
