@@ -10,11 +10,14 @@
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
+
+#define DESCRIPTORS_MAX (1u << 20) /* Linux's own limit where nobody has raised it */
 
 extern char **environ;
 
@@ -159,6 +162,23 @@ static int child_source(int wanted, int standard)
     return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
 }
 
+/* Whatever the parent forgot to mark; the report pipe among them, which thus ends at exec. Linux
+ * before 5.11 marks no range, and a container's filter of system calls may not know it. */
+static void child_mark_others(void)
+{
+    struct rlimit limit;
+
+    if (close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) == 0) {
+        return;
+    }
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur > DESCRIPTORS_MAX) {
+        limit.rlim_cur = DESCRIPTORS_MAX;
+    }
+    for (int fd = 3; fd < (int)limit.rlim_cur; fd++) {
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* most are not open */
+    }
+}
+
 static void child_descriptors(const struct child_plan *plan)
 {
     int sources[3] = {child_source(KELP_PROCESS_NULL, STDIN_FILENO),
@@ -170,11 +190,7 @@ static void child_descriptors(const struct child_plan *plan)
             child_fail(plan, STAGE_DESCRIPTORS);
         }
     }
-    /* Close descriptors that the parent did not mark; also the report pipe, which thus ends at
-     * exec. */
-    if (close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) < 0) {
-        child_fail(plan, STAGE_DESCRIPTORS);
-    }
+    child_mark_others();
 }
 
 static void child_signals(void)
@@ -281,7 +297,11 @@ static kelp_status start_planned(struct child_plan *plan, struct kelp_process *p
     }
     process->pidfd = pidfd_open(process->pid, 0);
     if (process->pidfd < 0) {
-        kelp_status status = kelp_fail(reterr, KELP_ERR_IO, "pidfd_open: %s", strerror(errno));
+        kelp_status status =
+            kelp_fail(reterr, KELP_ERR_IO,
+                      "pidfd_open: %s; it needs Linux 5.4, and a container's filter of system "
+                      "calls (seccomp) must allow it",
+                      strerror(errno));
         (void)kill(process->pid, SIGKILL);
         reap(process->pid);
         return status;

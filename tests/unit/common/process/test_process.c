@@ -4,11 +4,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -109,6 +113,46 @@ KELP_TEST(no_descriptor_leaks)
     ck_assert_int_ge(dup2(1, 200), 0);
     (void)run(&base, "ls /proc/self/fd | tr '\\n' ' '", text, sizeof(text));
     ck_assert_str_eq(text, "0 1 2 3 "); /* 3 is ls reading the folder */
+}
+
+/* From now on this system call does not exist, as in an older kernel. */
+static void forbid(uint32_t call)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = KELP_ARRAY_COUNT(code), .filter = code};
+
+    ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+/* So it is where ranges of descriptors cannot be marked. */
+KELP_TEST(no_descriptor_leaks_on_older_kernels)
+{
+    struct kelp_process_options base = {0};
+    char text[256];
+
+    forbid(SYS_close_range);
+    ck_assert_int_ge(open("/dev/null", O_RDONLY), 3); /* without O_CLOEXEC */
+    ck_assert_int_ge(dup2(1, 200), 0);
+    (void)run(&base, "ls /proc/self/fd | tr '\\n' ' '", text, sizeof(text));
+    ck_assert_str_eq(text, "0 1 2 3 ");
+}
+
+/* Without descriptors of processes nothing is started, and that is said. */
+KELP_TEST(no_descriptors_of_processes)
+{
+    const char *argv[] = {"true", NULL};
+    const struct kelp_process_options options = {.argv = argv};
+    struct kelp_process *process = NULL;
+
+    forbid(SYS_pidfd_open);
+    ck_assert_int_eq(kelp_process_start(&options, &process, &error), KELP_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(error.text, "it needs Linux 5.4, and a container's filter of"));
 }
 
 /* Signals that the parent blocks or ignores are neither in the child, which leads its own group. */
