@@ -30,7 +30,7 @@ double kelp_bench_cpu_s(pid_t pid)
 
     (void)snprintf(name, sizeof(name), "%ld/stat", (long)pid);
     (void)kelp_proc_file_read(name, text, sizeof(text));
-    const char *rest = strrchr(text, ')'); /* behind the program's name */
+    const char *rest = strrchr(text, ')'); /* after the program's name */
     if (!rest || sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
                         &system) != 2) {
         return 0;

@@ -11,7 +11,7 @@
 
 #define GROWTH_MAX  4096 /* bytes by which an input may grow over its seed */
 #define CHANGES_MAX 6
-#define ROUND       (UINT64_C(1) << 32) /* inputs between a block and the same in the next round */
+#define ROUND       (UINT64_C(1) << 32) /* inputs until the same block of the next round */
 
 struct dice {
     uint64_t input;
@@ -112,7 +112,7 @@ static void run_one(const struct kelp_fuzz *fuzz, uint64_t input)
     buffer.bytes = malloc(buffer.room);
     ck_assert_ptr_nonnull(buffer.bytes);
     memcpy(buffer.bytes, seed->bytes, seed->count);
-    /* The first round leaves each seed as it is. */
+    /* The first round uses each seed unchanged. */
     size_t changes = input < fuzz->seed_count ? 0 : 1 + roll(&dice, CHANGES_MAX);
     for (size_t i = 0; i < changes; i++) {
         change(fuzz, &buffer, &dice);

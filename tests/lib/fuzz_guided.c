@@ -21,7 +21,7 @@ bool kelp_fuzz_guided_wanted(void)
 
 #ifdef KELP_FUZZER
 
-/* Of libFuzzer: its main loop for programs with a main() of their own. Ends the process. */
+/* libFuzzer's main loop, for programs with their own main(). Ends the process. */
 int LLVMFuzzerRunDriver(int *argc, char ***argv, int (*target)(const uint8_t *bytes, size_t count));
 
 static const struct kelp_fuzz *running;
@@ -60,7 +60,7 @@ static FILE *create(const char *path)
     return file;
 }
 
-/* Returns the length of the longest. */
+/* Returns the length of the longest seed. */
 static size_t write_seeds(const struct kelp_fuzz *fuzz, const char *folder)
 {
     size_t longest = 0;
@@ -109,7 +109,7 @@ _Noreturn static void run_child(const struct kelp_fuzz *fuzz, char *folder)
     write_words(fuzz, words + strlen("-dict="));
     (void)snprintf(artifacts, sizeof(artifacts), "-artifact_prefix=%s/", folder);
     running = fuzz;
-    (void)signal(SIGALRM, SIG_DFL); /* Check's handler ends us; libFuzzer sets its own over none */
+    (void)signal(SIGALRM, SIG_DFL); /* Check's handler would end us; libFuzzer sets its own */
     exit(LLVMFuzzerRunDriver(&argc, &argv, run_target));
 }
 

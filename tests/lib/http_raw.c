@@ -78,7 +78,7 @@ const char *kelp_test_http_read(int fd, uint32_t timeout_ms)
                       "the server keeps the connection open");
         ck_assert_uint_lt(used, sizeof(response) - 1);
         const ssize_t got = recv(fd, response + used, sizeof(response) - 1 - used, 0);
-        if (got <= 0) { /* closed, or reset with what it did not read */
+        if (got <= 0) { /* closed, or reset with unread bytes */
             break;
         }
         used += (size_t)got;

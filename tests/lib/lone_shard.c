@@ -126,12 +126,12 @@ struct kelp_rpc_message *lone_shard_message(const float *values, uint32_t pieces
 {
     const size_t bytes = LONE_SHARD_ELEMENTS * sizeof(*values);
     struct kelp_rpc_message *message = kelp_rpc_message_create();
-    const size_t piece = bytes / pieces + 1; /* they end within a float */
+    const size_t piece = bytes / pieces + 1; /* pieces end within a float */
 
     ck_assert_ptr_nonnull(message);
     for (size_t at = 0; at < bytes; at += piece) {
         const size_t length = bytes - at < piece ? bytes - at : piece;
-        /* Each in memory of its own, as what comes from a socket. */
+        /* Each piece has its own memory, as if it came from a socket. */
         char *copy = malloc(length);
         ck_assert_ptr_nonnull(copy);
         memcpy(copy, (const char *)values + at, length);

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- in the process ---- */
+/* ---- in the child process ---- */
 
 static void serve(const struct kelp_rpc_server_options *options, const char *address, int report)
 {

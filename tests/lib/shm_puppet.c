@@ -26,7 +26,7 @@ bool kelp_shm_pair_wait(struct kelp_shm_channel *channel, int timeout_ms)
     }
     const int count = poll(&socket, 1, timeout_ms);
     kelp_shm_channel_wake(channel);
-    return count != 0; /* a signal: look once more */
+    return count != 0; /* a signal: wait again */
 }
 
 void kelp_shm_puppet_open(struct kelp_shm_puppet *puppet)

@@ -10,17 +10,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EXIT_SKIPPED 77 /* as CTest is told */
+#define EXIT_SKIPPED 77 /* as CTest expects */
 
 static struct {
     Suite *suite;
-    TCase *tcase;  /* that tests are added to */
-    bool left_out; /* the tests that come now are not wanted, and there is no such case */
+    TCase *tcase;  /* the case that tests are added to */
+    bool left_out; /* tests added next are left out, without a case */
     bool aborts;   /* some tests must end their process */
     const struct kelp_suite_options *options;
 } program;
 
-static pid_t unfinished; /* the one process, as long as its tests run */
+static pid_t unfinished; /* the only process, while its tests run */
 
 static Suite *suite(void)
 {
@@ -40,8 +40,8 @@ static bool is_wanted(const struct kelp_suite_case *suite_case)
                         (strcmp(proof, "all") == 0 || strcmp(proof, suite_case->name) == 0);
 }
 
-/* Sanitizers are slow: CTest says how slow. A multiplier from outside counts for more: somebody
- * wants hours of damaged input. */
+/* CTest says how slow a sanitizer is. A multiplier from the environment takes precedence: a user
+ * may want hours of fuzzing. */
 static void be_patient(void)
 {
     const char *patience = getenv("KELP_TEST_PATIENCE");
@@ -71,7 +71,7 @@ void kelp__suite_add_case(const struct kelp_suite_case *suite_case)
     suite_add_tcase(suite(), program.tcase);
 }
 
-/* NULL: what belongs to it is left out. */
+/* NULL: tests of this case are left out. */
 static TCase *current_case(void)
 {
     static const struct kelp_suite_case all = {.name = "all"};
@@ -125,8 +125,8 @@ int kelp_suite_seed(void)
     return seed ? (int)strtol(seed, NULL, 10) : -1;
 }
 
-/* A fork costs a sanitizer's process ten milliseconds: shadow memory is copied, and each child
- * looks for leaks. */
+/* A fork of a sanitizer's process takes ten milliseconds: shadow memory is copied, and each
+ * child looks for leaks. */
 static bool is_one_process(void)
 {
     const bool no_fork = program.options && program.options->no_fork;
@@ -135,7 +135,7 @@ static bool is_one_process(void)
     return no_fork || (getenv("KELP_TEST_ONE_PROCESS") && !fork_each && !program.aborts);
 }
 
-/* exit() in a test would leave out those after it. */
+/* exit() in a test would skip the tests after it. */
 static void fail_unfinished(int status, void *unused)
 {
     (void)unused;
@@ -170,16 +170,16 @@ int kelp_suite_run(void)
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-/* ---- where a test is ---------------------------------------------------------------------------
- */
+/* ---- the last assertion that held ------------------------------------------------------------ */
 
 void __real__mark_point(const char *file, int line);
 void __wrap__mark_point(const char *file, int line);
 
 /*
- * Each ck_assert that holds tells Check its place (the linker puts this function between), for the
- * report on a test that ends by a signal or takes too long: "after this point". Check writes it to
- * a file each time, and some tests have millions of these. A place every few milliseconds will do.
+ * Each ck_assert that holds reports its location to Check, for the report on a test that is killed
+ * by a signal or takes too long: "after this point". Check writes the location to a file each time,
+ * and some tests have millions of assertions. So the linker puts this function in between, which
+ * passes a location on every few milliseconds.
  */
 void __wrap__mark_point(const char *file, int line)
 {

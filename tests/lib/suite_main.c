@@ -1,4 +1,4 @@
-/* The main() of a test program that has none of its own. */
+/* The main() of test programs without their own. */
 #include "tests/lib/suite.h"
 
 int main(void)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MANY 300 /* items of a list, now and then */
+#define MANY 300 /* items of an occasional long list */
 
 static size_t below(struct kelp_dice *dice, size_t bound)
 {
@@ -105,7 +105,7 @@ void kelp_dice_learn_bytes(struct kelp_dice *dice, const ProtobufCMessageDescrip
 
 /* ---- rolling -------------------------------------------------------------------------------- */
 
-/* What a field of that name has held, one of those at random. */
+/* A random value among those that fields of this name have held. */
 static uint64_t recall(struct kelp_dice *dice, const char *field)
 {
     size_t known = dice->number_count < KELP_DICE_NUMBERS ? dice->number_count : KELP_DICE_NUMBERS;
@@ -191,7 +191,7 @@ static ProtobufCBinaryData roll_bytes(struct kelp_dice *dice, const char *field)
 
 static ProtobufCMessage *roll(struct kelp_dice *dice, const ProtobufCMessageDescriptor *descriptor);
 
-/* One that was learned, whole; NULL: there is none. */
+/* A whole message that was learned; NULL: there is none. */
 static ProtobufCMessage *repeat(struct kelp_dice *dice,
                                 const ProtobufCMessageDescriptor *descriptor)
 {
@@ -268,7 +268,7 @@ static void roll_value(struct kelp_dice *dice, const ProtobufCFieldDescriptor *f
         break;
     case PROTOBUF_C_TYPE_ENUM:
         number = dice->calm || kelp_dice_once_in(dice, 8) ? number : below(dice, 5);
-        memcpy(at, &number, 4); /* little-endian, as all that Kelp runs on */
+        memcpy(at, &number, 4); /* little-endian, like all of Kelp's machines */
         break;
     default:
         memcpy(at, &number, width(field));
@@ -301,7 +301,7 @@ static ProtobufCMessage *roll(struct kelp_dice *dice, const ProtobufCMessageDesc
     for (unsigned i = 0; i < descriptor->n_fields; i++) {
         const ProtobufCFieldDescriptor *field = &descriptor->fields[i];
         if (kelp_dice_once_in(dice, dice->calm ? 16 : 4)) {
-            continue; /* left out */
+            continue; /* the field stays absent */
         }
         if (field->label == PROTOBUF_C_LABEL_REPEATED) {
             roll_list(dice, field, message);
@@ -334,7 +334,7 @@ static void swap_field(ProtobufCMessage *a, ProtobufCMessage *b,
     }
 }
 
-/* A good one with one field rolled anew. */
+/* A valid message with one field rolled anew. */
 static ProtobufCMessage *change_one(struct kelp_dice *dice, ProtobufCMessage *rolled)
 {
     const ProtobufCMessageDescriptor *descriptor = rolled->descriptor;

@@ -7,9 +7,9 @@
 #include "proto/kelp.pb-c.h"
 
 #define PARTITIONS 2
-#define IDLE       30 /* workers that compute nothing */
+#define IDLE       30 /* workers without work */
 #define BEATS      20
-#define HELLO_MS   30 /* for the answer to a hello that is not read */
+#define HELLO_MS   30 /* wait for the answer to a hello, which is not read */
 
 #define TEXT(text) ((char *)(uintptr_t)(text)) /* messages are only read */
 
@@ -34,7 +34,7 @@ static void fill_hello(Kelp__V1__Hello *hello, const char *id)
     hello->protocol = 1;
 }
 
-/* The id of a worker that is there, and a plan without samples. */
+/* Joins with the id of an existing worker, and a plan without samples. */
 void kelp_play_join(struct kelp_http2 *client, uint32_t stream)
 {
     Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;
@@ -48,7 +48,7 @@ void kelp_play_join(struct kelp_http2 *client, uint32_t stream)
     (void)kelp_http2_send_message(client, stream, &report.base);
 }
 
-/* Says that it has what the newest command says: who says so is not lost. */
+/* Reports that it has what the newest command tells: a worker that reports this is not lost. */
 static void report_on(struct kelp_http2 *client, uint32_t stream)
 {
     Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;
@@ -90,7 +90,8 @@ void kelp_play_join_idle(struct kelp_http2 *client, uint32_t stream)
     }
 }
 
-/* Makes all that is there old, and puts the partitions at an address of the attacker's. */
+/* Opens a generation that makes the current one old, with the partitions at the attacker's
+ * address. */
 void kelp_play_open_generation(struct kelp_http2 *client, uint32_t stream)
 {
     Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
@@ -111,7 +112,7 @@ void kelp_play_open_generation(struct kelp_http2 *client, uint32_t stream)
     (void)kelp_http2_send_message(client, stream, &command.base);
 }
 
-/* After it no order of the leader's would be taken. */
+/* Sends an order after which no order of the leader would be accepted. */
 void kelp_play_order_last(struct kelp_http2 *client, uint32_t stream)
 {
     Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
@@ -128,7 +129,7 @@ void kelp_play_order_last(struct kelp_http2 *client, uint32_t stream)
     (void)kelp_http2_send_message(client, stream, &command.base);
 }
 
-/* Takes a place among the few streams of leaders, and says nothing. */
+/* Takes one of the few streams for leaders, and stays silent. */
 void kelp_play_stay_silent(struct kelp_http2 *client, uint32_t stream)
 {
     (void)client;
@@ -150,7 +151,7 @@ void kelp_play_look(struct kelp_http2 *client, uint32_t stream)
     kelp_http2_finish(client, stream);
 }
 
-/* A gradient of zeros for all lanes, with a control word that nobody gave. */
+/* A gradient of zeros for all lanes, with an invented control word. */
 void kelp_play_push_zeros(struct kelp_http2 *client, uint32_t stream)
 {
     Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
@@ -179,7 +180,7 @@ void kelp_play_push_zeros(struct kelp_http2 *client, uint32_t stream)
     (void)kelp_http2_send_message(client, stream, &request.base);
 }
 
-/* As many pulls as fit into a message, each of no bytes. */
+/* As many pulls as fit into a message, all of them empty. */
 void kelp_play_pull_nothing(struct kelp_http2 *client, uint32_t stream)
 {
     const size_t count = 900000;
@@ -201,7 +202,7 @@ void kelp_play_send_half(struct kelp_http2 *client, uint32_t stream)
     (void)kelp_http2_send(client, stream, zeros, sizeof(zeros), 2 * sizeof(zeros));
 }
 
-/* Asks for weights again and again, and never reads: the connection grants no byte. */
+/* Pulls weights again and again without reading: the connection grants no window. */
 void kelp_play_pull_unread(struct kelp_http2 *client, uint32_t stream)
 {
     Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
@@ -228,7 +229,7 @@ void kelp_play_pull_unread(struct kelp_http2 *client, uint32_t stream)
     }
 }
 
-/* Headers without an end, 40 MiB of them. */
+/* 40 MiB of headers without an end. */
 void kelp_play_flood_headers(struct kelp_http2 *client, uint32_t stream)
 {
     static const uint8_t zeros[16384];

@@ -6,7 +6,7 @@
 #include "proto/kelp.pb-c.h"
 
 #define STREAMS   6
-#define CONNECTED 800 /* messages until a new connection, about */
+#define CONNECTED 800 /* messages per connection, about */
 #define WAIT_MS   2
 #define HELLO_MS  5
 
@@ -60,7 +60,7 @@ static const char *choose(struct kelp_speaker *speaker, const char *const *list)
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
-/* In place of the hello that was rolled. */
+/* Replaces the rolled hello by a valid one. */
 static void give_hello(struct kelp_speaker *speaker, ProtobufCMessage *message)
 {
     const ProtobufCFieldDescriptor *field =
@@ -141,7 +141,7 @@ static void open_talk(struct kelp_speaker *speaker, struct talk *talk)
     const struct method *method = methods;
 
     while (strcmp(method->path, path) != 0) {
-        method++; /* paths are of that table */
+        method++; /* path is in the table */
     }
     *talk = (struct talk){.method = method, .stream = kelp_http2_call(speaker->client, path)};
     speaker->counts.streams++;
@@ -168,7 +168,7 @@ void kelp_speaker_say(struct kelp_speaker *speaker, unsigned count)
             connect_again(speaker);
         }
         if (!speaker->client || !kelp_http2_alive(speaker->client)) {
-            speaker->counts.messages++; /* to nobody */
+            speaker->counts.messages++; /* counts, though there is no connection */
             continue;
         }
         struct talk *talk = &speaker->talks[below(speaker, STREAMS)];
@@ -177,13 +177,13 @@ void kelp_speaker_say(struct kelp_speaker *speaker, unsigned count)
         }
         bool first = talk->said == 0;
         say(speaker, talk);
-        if (first && !talk->method->unary) { /* more is not taken before the hello was */
+        if (first && !talk->method->unary) { /* more is accepted only after the hello */
             kelp_http2_await(speaker->client, talk->stream, 1, HELLO_MS);
         }
         if (kelp_dice_once_in(&speaker->dice, 24)) {
             end_talk(speaker, talk);
         }
-        bool waits = kelp_dice_once_in(&speaker->dice, 4); /* for what it may learn of */
+        bool waits = kelp_dice_once_in(&speaker->dice, 4); /* to learn from answers */
         kelp_http2_run(speaker->client, 0, waits ? WAIT_MS : 0);
         hear(speaker);
     }

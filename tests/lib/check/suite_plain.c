@@ -1,4 +1,4 @@
-/* What suite.c does with Check, without it: each test in a process of its own, with a timeout. */
+/* Replaces suite.c in builds without Check: each test runs in its own process, with a timeout. */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 #include "tests/lib/suite.h"
 
-#define EXIT_SKIPPED      77 /* as CTest is told */
+#define EXIT_SKIPPED      77 /* as CTest expects */
 #define DEFAULT_TIMEOUT_S 60.0
 #define TESTS_MAX         256u
 
@@ -23,7 +23,7 @@ struct planned_test {
 static struct {
     struct planned_test tests[TESTS_MAX];
     unsigned count;
-    const struct kelp_suite_case *in; /* what the tests that come now belong to */
+    const struct kelp_suite_case *in; /* the case of the tests that are added next */
     const struct kelp_suite_options *options;
     const char *running;
 } program;
@@ -108,7 +108,7 @@ static void run_here(const struct planned_test *test, int index)
     }
 }
 
-/* It ended as it should. */
+/* True: the test ended as expected. */
 static bool run_apart(const struct planned_test *test, int index)
 {
     int status = 0;

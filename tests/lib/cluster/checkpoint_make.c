@@ -43,7 +43,7 @@ static void write_part(struct kelp_snapshot_writer *writer, const struct kelp_mo
            &error);
     }
     kelp_snapshot_writer_digest(writer, part->digest, &part->bytes);
-    /* What the store digests and what is digested in memory is one. */
+    /* The store's digest must equal the one computed in memory. */
     uint64_t expected = 0;
     kelp_model_state_part_digest(state, partition, digest, &expected);
     ck_assert_str_eq(digest, part->digest);

@@ -1,4 +1,4 @@
-/* etcd, coordinators, and what is asked of them. */
+/* etcd, coordinators, and requests to them. */
 #include "tests/lib/cluster/coordinator_peers_internal.h"
 
 #include <check.h>
@@ -23,7 +23,7 @@ static void make_spec(struct peers *peers, const char *detect)
         {"name", JOB},
         {"model.kind", "dlinear"},
         {"data.kind", "synthetic"},
-        {"train.epochs", "1000"}, /* 2000 steps: no order is cut to the last one */
+        {"train.epochs", "1000"}, /* 2000 steps: no order is moved to the last step */
         {"cluster.lanes", "8"},
         {"cluster.workers", "2"},
         {"cluster.shards", "2"},
@@ -56,7 +56,7 @@ void peers_start(struct peers *peers, const char *detect)
     ck_assert_msg(status == KELP_OK, "%s", error.text);
 }
 
-/* One that still runs stops cleanly when told to: sanitizers speak through its exit code. */
+/* A running coordinator must stop cleanly when asked: sanitizers report through its exit code. */
 static void stop_coordinator(struct peers *peers, uint32_t index)
 {
     struct kelp_process *process = peers->coordinators[index];
@@ -189,7 +189,7 @@ void peers_wait(struct peers *peers, bool (*done)(void *user), void *user, const
             char *log = peers_file(peers, "coordinator-0.log");
             ck_abort_msg("waited in vain for: %s; coordinator-0 said:\n%s", what, log);
         }
-        /* All that has come: a question may take longer than the next events do. */
+        /* Handle all events that have come: a request may take longer than the next events. */
         (void)kelp_rpc_loop_run(peers->loop, 20);
         for (int i = 0; i < TURN_EVENTS && kelp_rpc_loop_run(peers->loop, 0); i++) {
         }

@@ -11,10 +11,10 @@
 
 struct endpoint {
     uint16_t local;
-    uint16_t remote; /* 0: it listens */
+    uint16_t remote; /* 0: listening */
 };
 
-/* Does one of the process's files lead to the socket of that inode? */
+/* Does one of the process's descriptors lead to the socket with this inode? */
 static bool owns(const unsigned long *inodes, size_t count, unsigned long inode)
 {
     for (size_t i = 0; i < count; i++) {
@@ -73,8 +73,8 @@ static void read_table(struct endpoints *endpoints, const char *path)
     (void)fclose(table);
 }
 
-/* TCP sockets that it has now; the namespace's tables are also ours. Those that take IPv4 and IPv6
- * are in the second one. */
+/* List the process's present TCP sockets; it shares our network namespace's tables. Sockets for
+ * both IPv4 and IPv6 are in the second table. */
 static void list_endpoints(pid_t pid, struct endpoints *endpoints)
 {
     endpoints->inode_count = list_inodes(pid, endpoints->inodes);
@@ -101,7 +101,7 @@ void kelp_net_split_way(struct kelp_chaos_split *split, pid_t from, pid_t to)
         for (size_t j = 0; j < receivers.count; j++) {
             const struct endpoint *sender = &senders.items[i];
             const struct endpoint *receiver = &receivers.items[j];
-            /* A listener stands for a connection that is not accepted yet. */
+            /* A listener stands for connections that are not accepted yet. */
             if (sender->remote == receiver->local && sender->remote != 0 &&
                 (receiver->remote == sender->local || receiver->remote == 0)) {
                 drop(split, sender->local, sender->remote);

@@ -1,4 +1,4 @@
-/* A scripted shard: takes maps and orders, and reports what a test tells it to. */
+/* A scripted shard: accepts maps and orders, and reports what a test wants. */
 #include "tests/lib/cluster/coordinator_peers_internal.h"
 
 #include <check.h>
@@ -15,7 +15,7 @@
 #include "common/training/control.h"
 #include "proto/wire.h"
 
-/* The answer to the newest order, with all that it points to. */
+/* The answer to the newest order, with everything it points to. */
 struct snapshot {
     Kelp__V1__SnapshotReport report;
     Kelp__V1__SnapshotPart parts[64];
@@ -25,7 +25,7 @@ struct snapshot {
     char digest[33];
 };
 
-/* Not answered yet: it is held, or training has not come to its step. */
+/* Not answered yet: the answer is held, or training has not reached the order's step. */
 static bool takes_longer(const struct peer_shard *shard)
 {
     return shard->hold || (shard->stands > 0 && shard->order_step > shard->stands);
@@ -74,7 +74,7 @@ static void fill_snapshot(const struct peer_shard *shard, struct snapshot *snaps
     }
 }
 
-/* As a shard would: its folder with one file. */
+/* Write a folder with one file, as a shard would. */
 static void write_snapshot(const struct peer_shard *shard)
 {
     char path[512];
@@ -88,7 +88,7 @@ static void write_snapshot(const struct peer_shard *shard)
     size_t length = strlen(path);
     (void)snprintf(path + length, sizeof(path) - length, "/data");
     if (kelp_files_write(path, "x", 1, &error) != KELP_OK) {
-        path[length] = '\0'; /* gone with an order that the leader has given up meanwhile? */
+        path[length] = '\0'; /* removed because the leader gave the order up? */
         ck_assert_msg(access(path, F_OK) != 0, "%s", error.text);
     }
 }
@@ -149,7 +149,7 @@ static void take_order(struct peer_shard *shard, const Kelp__V1__SnapshotOrder *
     if (order->serial == shard->order_serial) {
         return;
     }
-    ck_assert_str_eq(order->shard, shard->id); /* what it leads, and nobody else is to capture it */
+    ck_assert_str_eq(order->shard, shard->id); /* it leads them: no other shard captures them */
     ck_assert_uint_eq(order->incarnation, shard->incarnation);
     ck_assert_uint_eq(order->n_partition, shard->part_count);
     ck_assert_mem_eq(order->partition, shard->parts,
@@ -192,7 +192,7 @@ static void shard_message(struct kelp_rpc_stream *stream, struct kelp_rpc_messag
     }
     shard->plan = shard->plan || command->plan[0] != '\0';
     if (command->map != NULL) {
-        ck_assert(shard->plan); /* never before the plan */
+        ck_assert(shard->plan); /* the plan comes first */
         take_map(shard, command);
     }
     if (command->snapshot != NULL) {

@@ -1,4 +1,4 @@
-/* A scripted worker: joins, reports, computes nothing. */
+/* A scripted worker: joins and reports, but computes nothing. */
 #include "tests/lib/cluster/coordinator_peers_internal.h"
 
 #include <check.h>
@@ -112,7 +112,7 @@ static void worker_join(struct peer_worker *worker)
     free(plan);
 }
 
-/* Every 50 ms: join the leader that etcd names, unless we are there or gave up. */
+/* Every 50 ms: join the leader that etcd names, unless joined already or given up. */
 static void worker_look(void *user)
 {
     struct peer_worker *worker = user;
@@ -160,7 +160,7 @@ static bool worker_gone(void *user)
 void peer_worker_stop(struct peer_worker *worker)
 {
     kelp_rpc_timer_stop(worker->timer);
-    if (worker->stream != NULL) {                                       /* and with it the beat */
+    if (worker->stream != NULL) {                                       /* also stops its beat */
         kelp_rpc_stream_close(worker->stream, KELP_ERR_CLOSED, "dies"); /* cancels the call */
         peers_wait(worker->peers, worker_gone, worker, "the worker's stream to end");
     }

@@ -3,7 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-/* Workers send pieces of about this size (transport.piece_bytes). */
+/* Workers send messages of about this size (transport.piece_bytes). */
 #define MESSAGE_BYTES (4u << 20)
 
 static void fill_request(struct scripted_worker *worker, uint64_t generation, uint32_t lane)
@@ -36,7 +36,7 @@ static void fill_request(struct scripted_worker *worker, uint64_t generation, ui
     request->n_pull = plan->partition_count;
 }
 
-/* Partitions [first, *ret_end) that fit one message; bytes of their slices. */
+/* Partitions [first, *ret_end) that fit into one message. Returns the bytes of their slices. */
 static size_t next_message(const struct kelp_plan *plan, uint32_t first, uint32_t *ret_end)
 {
     size_t bytes = 0;

@@ -9,7 +9,7 @@
 #include "tests/lib/suite.h"
 
 #define ELEMENTS 5000 /* four partitions, the last one shorter */
-#define SAMPLES  32   /* four steps of 8 an epoch */
+#define SAMPLES  32   /* four steps of 8 in an epoch */
 
 struct shard_bench shard_bench;
 
@@ -225,13 +225,13 @@ static void train_step(struct shard_cluster *cluster)
         }
         shard_stream_send(&cluster->worker[i], &request.message.base, gradient, bytes);
     }
-    for (uint32_t i = cluster->count; i > 0; i--) { /* partition 0's word last */
+    for (uint32_t i = cluster->count; i > 0; i--) { /* partition 0 with its word comes last */
         take_answers(cluster, i - 1, step);
     }
     free(gradient);
 }
 
-/* An entry that moves no weights. */
+/* Complete an entry that does not change weights. */
 static void pass_entry(struct shard_cluster *cluster)
 {
     struct shard_request request;

@@ -8,7 +8,7 @@
 
 #include "tests/lib/suite.h"
 
-/* What the shard leads: partitions has room for all of them. */
+/* Fill in the partitions that the shard leads; `partitions` has room for all. */
 static void name_process(const struct shard_cluster *cluster, uint32_t shard, uint32_t *partitions,
                          Kelp__V1__SnapshotOrder *order)
 {
@@ -65,7 +65,7 @@ void shard_cluster_order(struct shard_cluster *cluster, uint64_t serial, uint64_
     }
 }
 
-/* Until the shard reports the end of this order; owned. */
+/* Wait until the shard reports the end of this order. The report is owned. */
 static Kelp__V1__ShardReport *await_snapshot(struct shard_cluster *cluster, uint32_t shard,
                                              uint64_t serial)
 {

@@ -17,7 +17,7 @@ static const char short_job[] = "name: short\nseed: 3\n"
                                 "train: {epochs: 3, batch_size: 32}\n"
                                 "cluster: {workers: 2, shards: 2, lanes: 4}\n"
                                 "checkpoint: {digest_steps: 20}\n";
-/* Some seconds: long enough to be killed on the way. */
+/* Some seconds: long enough to be killed in between. */
 static const char medium_job[] = "name: medium\nseed: 5\n"
                                  "model: {kind: dlinear}\n"
                                  "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"

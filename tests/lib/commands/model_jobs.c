@@ -14,8 +14,8 @@
 
 static const struct {
     const char *name;
-    bool whole;     /* int64, else float32 */
-    unsigned limit; /* whole numbers below it; 0: around 0 */
+    bool whole;     /* int64; otherwise float32 */
+    unsigned limit; /* whole numbers below it; 0: numbers around 0 */
     uint32_t rank;
     uint64_t shape[4];
 } tensors[] = {
@@ -35,7 +35,7 @@ static const struct {
 };
 #define TENSOR_COUNT KELP_ARRAY_COUNT(tensors)
 
-/* Numbers in a fixed order: splitmix64. */
+/* A fixed sequence of numbers: splitmix64. */
 static uint64_t next_number(uint64_t *state)
 {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);

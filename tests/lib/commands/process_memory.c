@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where the memory of a mapping counts, by its line; NULL: nowhere. */
+/* To which count the mapping of this line belongs; NULL: to none. */
 static uint64_t *place_of(const char *line, struct kelp_process_memory *memory)
 {
     char mode[8] = "", path[256] = "";

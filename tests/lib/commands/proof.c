@@ -7,10 +7,10 @@
 #include "tests/lib/commands/run_watch.h"
 
 #define EPOCHS  "400"
-#define ROWS    4000 /* of which 3,200 train: 100 steps */
+#define ROWS    4000 /* 3,200 of them for training: 100 steps */
 #define COLUMNS 8
 #define BAD_ROW 1234
-#define FIRST   300 /* steps until something is done to it */
+#define FIRST   300 /* steps before the first disturbance */
 #define HANG_MS (KELP_PROOF_S * 1000u)
 
 static const char job_format[] =
@@ -27,7 +27,7 @@ static const char job_format[] =
 /* ---- the job ----------------------------------------------------------------------------------
  */
 
-/* In thousandths, by whole numbers alone: the same text on each machine. */
+/* In thousandths, with integer arithmetic only: the same text on every machine. */
 static int value_at(unsigned row, unsigned column)
 {
     const unsigned mixed = (row + 1) * 2654435761u ^ (column + 1) * 40503u * (row + 7);

@@ -50,7 +50,7 @@ void kelp_test_folder_init(struct kelp_test_folder *folder)
 void kelp_test_folder_fini(struct kelp_test_folder *folder)
 {
     if (!getenv("KELP_KEEP_RUNS")) {
-        (void)kelp_files_remove(folder->path, NULL); /* left-overs are in TMPDIR */
+        (void)kelp_files_remove(folder->path, NULL); /* leftovers stay in TMPDIR */
     }
 }
 
@@ -81,7 +81,7 @@ char *kelp_test_read(const char *folder, const char *name, size_t *ret_bytes)
     return text;
 }
 
-/* A whole file, from /proc too (whose files have no size); "" when it cannot be read. */
+/* Read a whole file, also of /proc (whose files have no size); "": it cannot be read. */
 static char *read_file(const char *path, size_t *ret_bytes)
 {
     char *text = calloc(1, FILE_MAX);
@@ -239,7 +239,7 @@ static bool has_mark(const char *pid, const char *mark)
     char *text = read_file(path, &bytes);
     bool found = memmem(text, bytes, mark, strlen(mark)) != NULL;
     free(text);
-    return found; /* a zombie's environment is empty */
+    return found; /* false for a zombie, whose environment is empty */
 }
 
 size_t kelp_test_command_processes(const struct kelp_test_command *command, pid_t *pids,
@@ -307,7 +307,7 @@ void kelp_test_command_kill_all(struct kelp_test_command *command)
 
     ck_assert_uint_ge(count, 5); /* kelp, etcd, a coordinator, a shard, a worker */
     for (size_t i = 0; i < count; i++) {
-        (void)kill(pids[i], SIGKILL); /* some end because others do */
+        (void)kill(pids[i], SIGKILL); /* some end because others have ended */
     }
     (void)kelp_test_command_wait(command, KELP_TEST_HANG_MS);
     ck_assert_int_eq(command->exit_code, -1);

@@ -54,7 +54,7 @@ void kelp_test_terminal_start(struct kelp_test_terminal *terminal, const char *f
     ck_assert_int_ge(fcntl(terminal->fd, F_SETFD, FD_CLOEXEC), 0);
 }
 
-/* Take what has come. False at its end. */
+/* Read the available output. False: it has ended. */
 static bool take(struct kelp_test_terminal *terminal)
 {
     struct pollfd item = {.fd = terminal->fd, .events = POLLIN};
@@ -65,7 +65,7 @@ static bool take(struct kelp_test_terminal *terminal)
     }
     ck_assert_msg(terminal->bytes < WRITTEN_MAX, "it writes without end");
     ssize_t got = read(terminal->fd, room, WRITTEN_MAX - terminal->bytes);
-    if (got <= 0) { /* EIO: nobody has the terminal open any more */
+    if (got <= 0) { /* EIO: no process has the terminal open any more */
         return got < 0 && errno == EINTR;
     }
     terminal->bytes += (size_t)got;
@@ -136,7 +136,7 @@ struct screen {
     unsigned lines, columns;
     unsigned line, column; /* of the cursor */
     char *cells;           /* [lines][columns] */
-    char *gone;            /* what has scrolled away */
+    char *gone;            /* the lines scrolled out */
     size_t gone_bytes;
 };
 
@@ -145,7 +145,7 @@ static char *line_of(const struct screen *screen, unsigned line)
     return screen->cells + (size_t)line * screen->columns;
 }
 
-/* The line without blanks at its end. */
+/* Append the line without trailing blanks. */
 static void append_line(char *text, size_t *bytes, const struct screen *screen, unsigned line)
 {
     size_t length = screen->columns;
@@ -174,7 +174,7 @@ static void clear_right(struct screen *screen)
     memset(line_of(screen, screen->line) + screen->column, ' ', screen->columns - screen->column);
 }
 
-/* "[2A", "[J", "[K"; returns what is behind it. */
+/* Execute "[2A", "[J" or "[K". Returns what follows. */
 static const char *obey(struct screen *screen, const char *order)
 {
     char *end = NULL;
@@ -230,7 +230,7 @@ char *kelp_test_terminal_seen(const struct kelp_test_terminal *terminal)
     struct screen screen = {.lines = terminal->lines, .columns = terminal->columns};
     size_t cells = (size_t)screen.lines * screen.columns;
 
-    /* No line is longer than it was written, but for its end. */
+    /* A line is at most as long as what was written, plus its line break. */
     screen.cells = malloc(cells);
     screen.gone = malloc(2 * terminal->bytes + cells + screen.lines + 1);
     ck_assert(screen.cells && screen.gone);

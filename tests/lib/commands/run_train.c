@@ -11,7 +11,7 @@
 
 #define OUTPUT_MAX (8u << 20)
 
-/* Check bounds its messages: the end of what was said. */
+/* Check limits messages, so only the end of the output is shown. */
 #define SAID_MAX 2000
 
 static const char *last_words(const char *text)
@@ -35,7 +35,7 @@ void kelp_run_prepare_job(struct kelp_run *run, const char *job_text)
     (void)kelp_test_write(run->folder, "job.yaml", job_text);
 }
 
-/* What the command before left here; its files stay. */
+/* Forget the command before; its files stay. */
 static void forget(struct kelp_run *run)
 {
     kelp_test_command_fini(&run->command);
@@ -49,7 +49,7 @@ void kelp_run_fini(struct kelp_run *run)
 {
     forget(run);
     if (run->folder[0] && !getenv("KELP_KEEP_RUNS")) {
-        (void)kelp_files_remove(run->folder, NULL); /* left-overs are in TMPDIR */
+        (void)kelp_files_remove(run->folder, NULL); /* leftovers stay in TMPDIR */
     }
     memset(run, 0, sizeof(*run));
 }

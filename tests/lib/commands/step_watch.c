@@ -17,7 +17,7 @@
 #include "proto/wire.h"
 
 #define POLL_US     700
-#define FIND_US     20000 /* between two looks into etcd */
+#define FIND_US     20000 /* between two reads of etcd */
 #define CALL_MS     500
 #define SHARDS_MAX  16
 #define STATUS_PATH "/kelp.v1.ParameterServer/Status"
@@ -35,12 +35,12 @@ struct kelp_step_watch {
     atomic_bool stop;
     char job[64];
     struct kelp_etcd *etcd;
-    struct kelp_rpc_loop *loop; /* never run: calls have queues of their own */
+    struct kelp_rpc_loop *loop; /* never run: calls have their own queues */
     struct shard shards[SHARDS_MAX];
     uint32_t shard_count;
-    uint32_t host; /* of partition 0, as far as known */
+    uint32_t host; /* which shard hosts partition 0, as far as known */
     uint64_t found_us;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the rest */
     uint64_t step;
     uint64_t offers;
 };
@@ -49,7 +49,7 @@ static void pause_us(long us)
 {
     struct timespec wait = {.tv_nsec = us * 1000};
 
-    (void)nanosleep(&wait, NULL); /* there is no event outside the job to wait for */
+    (void)nanosleep(&wait, NULL); /* no event is visible outside the job */
 }
 
 /* ---- shards ------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ static void use_address(struct kelp_step_watch *watch, uint32_t index, const cha
     }
 }
 
-/* Addresses from etcd, when that answers: while it is away the old ones stay. */
+/* Read addresses from etcd; while etcd does not answer, the old ones stay. */
 static void find_shards(struct kelp_step_watch *watch)
 {
     struct kelp_etcd_range range = {0};
@@ -136,7 +136,7 @@ static void note_offers(struct kelp_step_watch *watch, uint32_t index, uint64_t 
     (void)pthread_mutex_unlock(&watch->lock);
 }
 
-/* One look at one shard; true: it hosts partition 0. */
+/* Ask one shard; true: it hosts partition 0. */
 static bool look(struct kelp_step_watch *watch, uint32_t index)
 {
     Kelp__V1__ShardStatusReply *reply = ask(watch, index);
@@ -171,7 +171,7 @@ static void *watch_thread(void *user)
 /* ---- life --------------------------------------------------------------------------------------
  */
 
-/* cluster.json of the run, parsed; NULL: it is not there yet. */
+/* The run's cluster.json, parsed; NULL: it does not exist yet. */
 static cJSON *read_cluster(const char *run_path)
 {
     char path[512];

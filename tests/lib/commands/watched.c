@@ -11,7 +11,7 @@
 #define JOB     "watched"
 #define CALL_MS 20000
 
-/* A rate that does not change, so that a step done twice or left out would be seen. */
+/* A constant learning rate, so that a step done twice or left out would show. */
 static const char job_text[] = "name: " JOB "\nseed: 3\n"
                                "model: {kind: dlinear}\n"
                                "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"

@@ -5,7 +5,7 @@
 
 struct job_bench job_bench;
 
-/* The two kinds that every job must name are there. */
+/* Sets the two kinds that every job must name. */
 void job_setup(void)
 {
     job_bench.file = kelp_job_file_create();

@@ -202,7 +202,7 @@ static void bench_open_at(uint32_t index, const struct kelp_partition_start *sta
     bench.job.train.clip_norm = clips ? 1.0 : 0.0;
     bench.plan.partition_count = partition_count;
     bench.plan.samples[KELP_SPLIT_TRAIN] =
-        BENCH_BATCH + 1; /* two steps an epoch, the second of 1 */
+        BENCH_BATCH + 1; /* two steps in an epoch, the second with 1 sample */
     bench.plan.samples[KELP_SPLIT_VAL] = 3;
     bench.plan.samples[KELP_SPLIT_TEST] = 3;
     struct kelp_partition_config config = {.index = index,
@@ -263,7 +263,7 @@ void bench_close(void)
     ck_assert_int_eq(
         kelp_partition_unload(bench.partition, KELP_ERR_OLD_GENERATION, &bench.actions), KELP_OK);
     bench_take_actions();
-    ck_assert_uint_eq(bench_live_handles(), 0); /* every handle was given back exactly once */
+    ck_assert_uint_eq(bench_live_handles(), 0); /* every handle was released exactly once */
     kelp_partition_destroy(bench.partition);
     kelp_actions_fini(&bench.actions);
 }

@@ -78,13 +78,13 @@ struct kelp_partition_view world_view(uint32_t partition)
     return result;
 }
 
-/* By nature, so to speak: the same whenever it is computed. */
+/* Is the gradient finite? The same whenever it is computed. */
 static bool finite_at(uint32_t partition, uint64_t step)
 {
     if (orders_world.job.failure.on_nan != KELP_NAN_SKIP) {
         return true; /* the job would fail */
     }
-    /* Never more than half of the steps, or the job would fail at an epoch's end. */
+    /* At most half of the steps, or the job would fail at an epoch's end. */
     return step % 2 == 0 || (step * 2654435761u + partition * 40503u + orders_world.seed) % 5 > 1;
 }
 
@@ -121,7 +121,7 @@ uint32_t world_decided_at(uint64_t step, double *values)
     return skip ? 0 : kelp_step_decision_count(&orders_world.job, &orders_world.plan);
 }
 
-/* The decision about the step before it goes with a word of partition 0. */
+/* Partition 0's word has the decision about the step before. */
 static void check_decision(const struct kelp_control_word *word, const double *values,
                            uint32_t count)
 {
@@ -190,12 +190,12 @@ static void check_record(const struct kelp_record *record)
 {
     double lanes_once = (double)((UINT64_C(1) << orders_world.lanes) - 1);
 
-    world_must(record->word.version == orders_world.records); /* versions go up one by one */
+    world_must(record->word.version == orders_world.records); /* versions are consecutive */
     world_must(record->skipped ==
                (record->word.kind == KELP_STEP_TRAIN && skipped_at(record->word.step)));
     orders_world.skips += record->skipped;
     orders_world.records++;
-    if (record->word.sample_count > 0) { /* each lane's bit was added once */
+    if (record->word.sample_count > 0) { /* each lane's bit was added exactly once */
         world_must(record->metrics.of[KELP_METRIC_LOSS] ==
                    lanes_once / (double)record->word.sample_count);
     }
@@ -207,7 +207,8 @@ static void check_record(const struct kelp_record *record)
     orders_world.history[orders_world.history_count++] = record->word;
 }
 
-/* Exactly at the boundary: `step` training steps are complete, the next is not applied. */
+/* A snapshot is taken exactly at its boundary: `step` training steps are complete, and the next
+ * is not applied. */
 static void check_snapshot(uint32_t partition, const struct kelp_action *action)
 {
     struct kelp_snapshot_order *order = &orders_world.orders[partition];
@@ -227,7 +228,7 @@ static void check_snapshot(uint32_t partition, const struct kelp_action *action)
     orders_world.snapshots++;
 }
 
-/* Only what is missing, and only to those who wait for what follows, is offered. */
+/* Only missing lanes are offered, and only to workers that wait for the next entry. */
 static void take_offer(uint32_t partition, const struct kelp_offer *offer)
 {
     world_must(offer->lane_count > 0 && offer->lane_first % offer->lane_count == 0);
@@ -316,7 +317,7 @@ void world_take_actions(uint32_t partition)
         case KELP_ACTION_COMPARE:
             compare(partition, action);
             break;
-        case KELP_ACTION_CONFLICT: /* whoever is honest never differs, in whatever order */
+        case KELP_ACTION_CONFLICT: /* honest workers never differ, in any order */
             world_must(false);
             break;
         case KELP_ACTION_FORWARD:
@@ -327,7 +328,7 @@ void world_take_actions(uint32_t partition)
         case KELP_ACTION_IN_SYNC:
         case KELP_ACTION_DIVERGES:
         case KELP_ACTION_DIFFERS:
-            world_must(false); /* nobody follows */
+            world_must(false); /* there are no followers */
             break;
         }
     }
@@ -335,7 +336,7 @@ void world_take_actions(uint32_t partition)
     uint64_t step = world_view(partition).step;
     world_must(step == orders_world.steps[partition] || step == orders_world.steps[partition] + 1);
     orders_world.steps[partition] = step;
-    /* An order waits for a step to come, never for one that is there. */
+    /* A kept order is always for a later step. */
     const struct kelp_snapshot_order *order = &orders_world.orders[partition];
     world_must(order->serial == 0 || order->step > step);
 }

@@ -82,7 +82,7 @@ static void add_training(struct operator_cases *cases, struct sizes sizes, uint3
     one->buffers[9].compared = one->buffers[10].compared = true;
 }
 
-/* Without sums: bit by bit. */
+/* There are no sums, so the results must be equal bit by bit. */
 static void add_running(struct operator_cases *cases, struct sizes sizes)
 {
     const struct kelp_batch_norm norm = {.samples = sizes.samples,
@@ -146,7 +146,7 @@ static void add_layout(struct operator_cases *cases, const struct sizes sizes)
     add_gradient(cases, sizes, cases_draw(cases, 1, 6));
 }
 
-/* In both layouts, where they differ. */
+/* In both layouts if they differ. */
 static void add_sizes(struct operator_cases *cases, uint32_t samples, uint32_t channels,
                       uint32_t inner)
 {
@@ -174,7 +174,7 @@ static void add_small(struct operator_cases *cases)
               cases_draw(cases, 5, 30));
 }
 
-/* Samples in parts, and planes in segments. */
+/* Sizes at which samples are split into parts, and planes into segments. */
 static void add_split(struct operator_cases *cases)
 {
     add_sizes(cases, cases_draw(cases, 2100, 3000), 5, 1);
@@ -185,7 +185,7 @@ static void add_split(struct operator_cases *cases)
     add_sizes(cases, 3, 1, 8196);
 }
 
-/* Gradients of weights are zero then; nothing else is written. */
+/* Without elements, gradients of weights are zero, and nothing else is written. */
 static void add_empty(struct operator_cases *cases)
 {
     add_sizes(cases, 0, 5, 1);

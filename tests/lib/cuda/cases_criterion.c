@@ -1,6 +1,6 @@
-/* The losses: each kind, sizes from one element to several parts of a sample, with all sums and
- * with the loss alone, with and without a gradient. The gradient of a loss of elements has the
- * CPU's bits; sums, in double, have their own order. */
+/* The losses: each kind, sizes from one element to several parts of a sample, with all sums or
+ * only the loss, with and without a gradient. The gradient of an elementwise loss has the CPU's
+ * bits; sums, in double, are added in another order. */
 #include "tests/lib/cuda/operator_cases.h"
 
 enum { OUTPUT, TARGET, SCALE, GRADIENT, SUMS, WORKSPACE };
@@ -37,7 +37,7 @@ static void run_criterion(struct kelp_stream *stream, void *const *buffers, cons
     stream->table->criterion(stream, &criterion);
 }
 
-/* Places that are aligned in half of the cases, all of them. */
+/* In half of the cases all buffers are aligned. */
 static void place(struct operator_cases *cases, struct operator_case *one)
 {
     const bool aligned = cases_flip(cases);
@@ -73,7 +73,7 @@ static void set_gradient(struct operator_case *one)
     one->buffers[GRADIENT].content = CASE_MODERATE;
 }
 
-/* ---- losses of elements ---- */
+/* ---- elementwise losses ---- */
 
 static struct operator_case *add_element_case(struct operator_cases *cases,
                                               const struct criterion_case *how, const char *what)
@@ -85,7 +85,8 @@ static struct operator_case *add_element_case(struct operator_cases *cases,
     return one;
 }
 
-/* Once to the bit, and once the sums: a share of 1e-10 is far less than one element. */
+/* One case compares gradients bit by bit, one the sums: 1e-10 relative is far less than one
+ * element. */
 static void add_elements(struct operator_cases *cases, enum kelp_loss_kind kind, uint32_t samples,
                          uint64_t elements, bool loss_alone)
 {

@@ -1,8 +1,8 @@
-/* Operators whose elements do not meet: each kind and way of writing, over whole arrays and rows,
- * in place, and with arrays that are aligned, all misaligned alike, or each in its own way. */
+/* Elementwise operators: each kind and way of writing, over whole arrays and rows, in place, and
+ * with arrays that are aligned, all misaligned alike, or each misaligned differently. */
 #include "tests/lib/cuda/operator_cases.h"
 
-/* Of the arrays of one case. */
+/* Alignment of the arrays of one case. */
 enum placing { ALIGNED, ALIKE, APART, PLACINGS };
 static const char *const placing_names[PLACINGS] = {"aligned", "alike", "apart"};
 
@@ -44,7 +44,7 @@ struct array_case {
     enum kelp_unary_kind kind;
     uint64_t count;
     enum kelp_write write;
-    uint32_t in_place; /* 1 or 2: buffer 0 is read in its place */
+    uint32_t in_place; /* 1 or 2: buffer 0 takes the place of that operand */
     float number;
 };
 
@@ -110,7 +110,7 @@ static void add_array(struct operator_cases *cases, struct array_case how, enum 
     place(cases, one, placing);
 }
 
-/* Every way in which an operator over arrays can be asked for. */
+/* Every combination of arguments of the operators over arrays. */
 static void add_array_ways(struct operator_cases *cases, uint64_t count, enum placing placing)
 {
     for (uint32_t what = FILL; what < ARRAY_OPERATORS; what++) {
@@ -130,7 +130,7 @@ static void add_array_ways(struct operator_cases *cases, uint64_t count, enum pl
     }
 }
 
-/* As kernels/operators.h allows it. */
+/* In place, where kernels/operators.h allows it. */
 static void add_arrays_in_place(struct operator_cases *cases, uint64_t count, enum placing placing)
 {
     for (uint32_t in_place = 1; in_place <= 2; in_place++) {
@@ -172,7 +172,7 @@ static void add_arrays(struct operator_cases *cases, bool large)
 
 /* ---- rows ---- */
 
-/* Sizes that go in fours, and sizes that do not. */
+/* Multiples of four, and other sizes. */
 static uint32_t draw_width(struct operator_cases *cases, uint32_t most)
 {
     const uint32_t width = cases_draw(cases, 1, most);
@@ -376,11 +376,11 @@ static void add_dropout(struct operator_cases *cases, struct dropout_case how, e
     set_output(one, 0, count, CASE_SIGNED);
     set_buffer(one, 1, count, CASE_SIGNED);
     place(cases, one, placing);
-    set_buffer(one, 2, 4, CASE_NUMBERS); /* two numbers of 64 bits, which have to be aligned */
+    set_buffer(one, 2, 4, CASE_NUMBERS); /* two 64-bit numbers, which must be aligned */
     set_buffer(one, 3, how.samples, CASE_NUMBERS);
 }
 
-/* Samples, in each of the ways. */
+/* Samples with every alignment, in place and not. */
 static void add_dropout_ways(struct operator_cases *cases, uint32_t samples, uint64_t elements)
 {
     for (uint32_t placing = ALIGNED; placing < PLACINGS; placing++) {

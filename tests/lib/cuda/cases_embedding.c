@@ -1,6 +1,6 @@
-/* Rows of a table and their gradient, all to the bit: the sum of a table's row has a defined order.
- * Few rows and many, large and tiny vocabularies (no id twice, and one id for nearly all rows),
- * widths below and above a warp's, units of one and of four elements. */
+/* Rows of a table and their gradient, compared bit by bit: the sum for a row of the table has a
+ * defined order. Few rows and many, small and large vocabularies (ids that occur once, and one
+ * id in nearly all rows), widths below and above a warp's, units of one and of four elements. */
 #include "tests/lib/cuda/operator_cases.h"
 
 enum { IDS, TABLE, Y, DY, DTABLE };
@@ -32,7 +32,7 @@ static void run_embedding(struct kelp_stream *stream, void *const *buffers, cons
     }
 }
 
-/* used: ids are below it, so that few rows of the table get all. */
+/* used: ids are below it, so that a few rows of the table get all. */
 static struct operator_case *add_case(struct operator_cases *cases,
                                       const struct embedding_case *how, uint32_t used)
 {
@@ -94,7 +94,7 @@ static void forward_sizes(struct operator_cases *cases)
     add_forward(cases, 10, 10, 0);
 }
 
-/* Compared with all others. */
+/* So few rows that each is compared with all others. */
 static void few_rows(struct operator_cases *cases)
 {
     for (size_t i = 0; i < KELP_ARRAY_COUNT(widths); i++) {
@@ -108,7 +108,7 @@ static void few_rows(struct operator_cases *cases)
     add_gradient(cases, 10, 10, 10, 0);
 }
 
-/* Sorted. */
+/* So many rows that they are sorted. */
 static void many_rows(struct operator_cases *cases)
 {
     static const uint32_t few_widths[] = {1, 2,  3,

@@ -1,5 +1,6 @@
-/* Operators with several products: linear layers with each function, with and without bias, rows
- * that do not touch where there is no function, LSTMs, and each gradient wanted or not. */
+/* Operators with several products: linear layers with each function, with and without bias, with
+ * gaps between rows where there is no function, and LSTMs, with each combination of wanted
+ * gradients. */
 #include "tests/lib/cuda/operator_cases.h"
 
 #define TOLERANCE 1e-5
@@ -24,7 +25,7 @@ static void run_linear(struct kelp_stream *stream, void *const *buffers, const v
     stream->table->linear(stream, &linear);
 }
 
-/* Without a buffer for it dsums is written over dy. */
+/* Without a buffer for dsums, it overwrites dy. */
 static void run_linear_gradient(struct kelp_stream *stream, void *const *buffers,
                                 const void *arguments)
 {
@@ -38,7 +39,7 @@ static void run_linear_gradient(struct kelp_stream *stream, void *const *buffers
     stream->table->linear_gradient(stream, &linear);
 }
 
-/* Elements of rows that lie ld apart, with nothing behind the last. */
+/* Elements of rows that are ld apart, with nothing after the last. */
 static uint64_t extent(uint32_t rows, uint32_t columns, uint64_t ld)
 {
     return rows == 0 || columns == 0 ? 0 : (rows - 1) * ld + columns;
@@ -105,7 +106,7 @@ static void add_gradient(struct operator_cases *cases, struct kelp_linear linear
     set(cases, one, DBIAS, dbias ? out : 0, content, true);
 }
 
-/* kind: past the functions, none. */
+/* kind: a value after the functions means none. */
 static void add_linear(struct operator_cases *cases, uint32_t kind, uint32_t rows, uint32_t in,
                        uint32_t out)
 {
@@ -219,7 +220,7 @@ void cases_layers(struct operator_cases *cases, bool large)
         add_linear(cases, kind, cases_draw(cases, 1, 40), cases_draw(cases, 1, 30),
                    cases_draw(cases, 1, 50));
         add_linear(cases, kind, cases_draw(cases, 600, 700), cases_draw(cases, 1, 4),
-                   cases_draw(cases, 17, 32)); /* the rows' sums in parts */
+                   cases_draw(cases, 17, 32)); /* sums of rows in parts */
         add_linear(cases, kind, 0, 3, 5);
         add_linear(cases, kind, 5, 3, 0);
         add_linear(cases, kind, 5, 0, 3);

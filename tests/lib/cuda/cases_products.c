@@ -1,12 +1,12 @@
-/* Matrix products: each pair of transposes, written over and added to, alone and in batches. */
+/* Matrix products: each pair of transposes, overwriting and accumulating, single and in batches. */
 #include "tests/lib/cuda/operator_cases.h"
 
 #define TOLERANCE 1e-5
 
-/* What lies between one matrix of a batch and the next one. */
+/* How the matrices of a batch are spaced. */
 enum spacing {
     ONE_AFTER_ANOTHER,
-    INTERLEAVED, /* the rows of all matrices side by side, as the heads of an attention */
+    INTERLEAVED, /* rows of all matrices side by side, like the heads of attention */
     SAME_ONE     /* stride 0 */
 };
 
@@ -39,12 +39,12 @@ static struct extent lay_out(struct operator_cases *cases, uint64_t rows, uint64
     } else if (spacing == ONE_AFTER_ANOTHER) {
         extent.stride = rows * extent.ld + (cases_flip(cases) ? cases_draw(cases, 1, 33) : 0);
     }
-    /* Nothing behind the last element: a guard lies there. */
+    /* Nothing after the last element, where a guard lies. */
     extent.count = (matrices - 1) * extent.stride + (rows - 1) * extent.ld + columns;
     return extent;
 }
 
-/* What is filled in before: transposes, write, m, n, k, batch. */
+/* The caller sets transposes, write, m, n, k and batch. */
 static void add_product(struct operator_cases *cases, struct kelp_matmul product,
                         enum spacing spacing_a, enum spacing spacing_b, enum spacing spacing_c)
 {
@@ -66,7 +66,7 @@ static void add_product(struct operator_cases *cases, struct kelp_matmul product
                   (unsigned int)a.ld, (unsigned int)b.ld, (unsigned int)c.ld,
                   (unsigned int)a.stride, (unsigned int)b.stride, (unsigned int)c.stride);
     one->tolerance = TOLERANCE;
-    /* Few sums may all come out near zero, with no large one to measure their errors by. */
+    /* A few sums may all be near zero, with no large one to scale the tolerance by. */
     const bool few = (uint64_t)m * n < 64;
     const enum case_content signed_ones = cases_flip(cases) ? CASE_SIGNED : CASE_MODERATE;
     cases_set_buffer(cases, &one->buffers[0], a.count, few ? CASE_POSITIVE : signed_ones);
@@ -75,7 +75,7 @@ static void add_product(struct operator_cases *cases, struct kelp_matmul product
     one->buffers[2].compared = true;
 }
 
-/* 1 often, and what does not fit into tiles. */
+/* Often 1, and sizes that do not fill tiles. */
 static uint32_t draw_side(struct operator_cases *cases, uint32_t most)
 {
     switch (cases_draw(cases, 0, 5)) {
@@ -90,7 +90,7 @@ static uint32_t draw_side(struct operator_cases *cases, uint32_t most)
     }
 }
 
-/* The eight ways in which a product can be asked for. */
+/* The eight combinations of transposes and write. */
 static struct kelp_matmul way_of(uint32_t way)
 {
     return (struct kelp_matmul){.transpose_a = (way & 1) != 0,
@@ -129,7 +129,7 @@ static void add_batch(struct operator_cases *cases, uint32_t way, uint32_t batch
                 (enum spacing)cases_draw(cases, ONE_AFTER_ANOTHER, INTERLEAVED));
 }
 
-/* Nothing to add up gives zeros, or leaves what is there; nothing to write writes nothing. */
+/* Sums of nothing give zeros, or keep the old values; without outputs nothing is written. */
 static void add_empty(struct operator_cases *cases, uint32_t way)
 {
     add_sizes(cases, way, 5, 7, 0);

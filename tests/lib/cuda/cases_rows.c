@@ -77,7 +77,7 @@ static void add_softmax_gradient(struct operator_cases *cases, struct kelp_softm
     }
 }
 
-/* Each kind, both ways; gradients do not ask what was causal. */
+/* Each kind, in place and not; gradients do not depend on what was causal. */
 static void add_softmax_sizes(struct operator_cases *cases, uint32_t rows, uint32_t columns)
 {
     struct kelp_softmax softmax = {.rows = rows, .columns = columns};
@@ -188,7 +188,7 @@ static void add_sizes(struct operator_cases *cases, uint32_t rows, uint32_t colu
     add_norm_sizes(cases, rows, columns);
 }
 
-/* So many that a gradient's sums over rows and over columns are found at once. */
+/* So many rows that one pass computes a gradient's sums over rows and over columns. */
 static void add_many_rows(struct operator_cases *cases)
 {
     add_norm_sizes(cases, cases_draw(cases, 2048, 2100), cases_draw(cases, 5, 16));
@@ -200,7 +200,7 @@ static void add_many_rows(struct operator_cases *cases)
     add_norm_sizes(cases, cases_draw(cases, 8, 12), 4 * cases_draw(cases, 513, 1024));
 }
 
-/* Rows of each shape that a group of threads takes, whole and with something over. */
+/* Rows of each size class of a group of threads, divisible and not. */
 static void add_small(struct operator_cases *cases)
 {
     static const uint32_t limits[] = {1, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 5000};

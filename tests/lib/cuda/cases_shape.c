@@ -1,5 +1,5 @@
-/* Transposition, and copies from strides to strides: dense ones, slices, repetitions, permutations,
- * in ways that go in fours and in ways that do not. */
+/* Transposition, and copies between strides: dense ones, slices, repetitions, permutations, with
+ * sizes that are multiples of four and others. */
 #include "tests/lib/cuda/operator_cases.h"
 
 static const char *written(enum kelp_write write)
@@ -30,7 +30,7 @@ static void run_transpose(struct kelp_stream *stream, void *const *buffers, cons
     stream->table->transpose(stream, &transpose);
 }
 
-/* In both ways of writing. */
+/* Overwriting and accumulating. */
 static void add_transpose(struct operator_cases *cases, uint32_t batch, uint32_t rows,
                           uint32_t columns)
 {
@@ -67,7 +67,7 @@ static void add_transposes(struct operator_cases *cases, bool large)
         add_transpose(cases, cases_draw(cases, 1, 3), cases_draw(cases, 32, 200),
                       cases_draw(cases, 1, 31));
     }
-    /* As many elements as are moved in tiles of fours. */
+    /* So many elements that they are moved in tiles of fours. */
     add_transpose(cases, 3, 4 * cases_draw(cases, 74, 80), 4 * cases_draw(cases, 74, 80));
     add_transpose(cases, 1, 4, 65540);
     add_transpose(cases, 1, 21848, 12);
@@ -93,7 +93,7 @@ static void run_copy(struct kelp_stream *stream, void *const *buffers, const voi
     stream->table->copy(stream, &copy);
 }
 
-/* Of a copy, from its first element to its last. */
+/* Elements of a copy's array, from the first to the last. */
 static uint64_t extent(const struct kelp_copy *copy, const uint64_t *strides)
 {
     uint64_t last = 0;
@@ -106,7 +106,7 @@ static uint64_t extent(const struct kelp_copy *copy, const uint64_t *strides)
     return last + 1;
 }
 
-/* In both ways of writing, and with a scale. */
+/* Overwriting and accumulating, and with a scale. */
 static void add_copy(struct operator_cases *cases, const char *what, struct kelp_copy copy)
 {
     for (uint32_t way = 0; way < 3; way++) {
@@ -121,7 +121,7 @@ static void add_copy(struct operator_cases *cases, const char *what, struct kelp
     }
 }
 
-/* Strides for the dimensions in the order given, innermost first; with gaps: not dense. */
+/* Strides for dimensions in the given order, innermost first; gaps: not dense. */
 static void set_strides(struct operator_cases *cases, const struct kelp_copy *copy,
                         const uint32_t *order, bool gaps, uint64_t *strides)
 {
@@ -147,7 +147,7 @@ static void shuffle(struct operator_cases *cases, uint32_t *order, uint32_t coun
     }
 }
 
-/* Any order on both sides, with gaps, and along some dimensions x stands still. */
+/* Any order of dimensions on both sides, with gaps; in some dimensions x has stride 0. */
 static void add_drawn(struct operator_cases *cases, uint32_t most)
 {
     struct kelp_copy copy = {.rank = cases_draw(cases, 1, KELP_COPY_RANK_MAX)};
@@ -176,7 +176,7 @@ static void add_dense(struct operator_cases *cases, uint64_t count)
              (struct kelp_copy){.rank = 1, .dims = {count}, .x_strides = {1}, .y_strides = {1}});
 }
 
-/* Some columns of a matrix, into some columns of another one. */
+/* Copy some columns of a matrix into some columns of another. */
 static void add_slice(struct operator_cases *cases, uint32_t rows, uint32_t columns,
                       uint32_t x_more, uint32_t y_more)
 {
@@ -187,7 +187,7 @@ static void add_slice(struct operator_cases *cases, uint32_t rows, uint32_t colu
                                 .y_strides = {(uint64_t)columns + y_more, 1}});
 }
 
-/* A row, or each element of a column, as often as there are others. */
+/* Repeat a row for all rows, or each element of a column for all columns. */
 static void add_repetition(struct operator_cases *cases, uint32_t rows, uint32_t columns)
 {
     struct kelp_copy copy = {
@@ -198,8 +198,8 @@ static void add_repetition(struct operator_cases *cases, uint32_t rows, uint32_t
     add_copy(cases, "repeated column", copy);
 }
 
-/* [batch, length, heads, width] to [batch, heads, length, width], or turned to
- * [batch, heads, width, length]. */
+/* [batch, length, heads, width] to [batch, heads, length, width], or turned: to [batch, heads,
+ * width, length]. */
 static void add_heads(struct operator_cases *cases, const uint64_t sizes[4], bool turned)
 {
     const uint64_t length = sizes[1], heads = sizes[2], width = sizes[3];
@@ -266,7 +266,7 @@ static void add_copies(struct operator_cases *cases, bool large)
         add_repetition(cases, cases_draw(cases, 1, 60), 4 * cases_draw(cases, 1, 15));
         add_drawn_heads(cases);
     }
-    /* As many elements as are moved in tiles of fours. */
+    /* So many elements that they are moved in tiles of fours. */
     add_heads(cases, (const uint64_t[4]){2, 260, 4, 128}, true);
     for (uint32_t i = 0; i < 40; i++) {
         add_drawn(cases, 3000);

@@ -2,20 +2,20 @@
 #include "tests/lib/cuda/operator_cases.h"
 
 #define TOLERANCE 1e-5
-/* With very long sums it is the CPU's one that strays: few running sums in float32. */
+/* In very long sums the CPU's result is less exact: it has few running sums in float32. */
 #define LONG_SUM       100000u
 #define LONG_TOLERANCE 1e-4
 #define FEW            64u
 
-/* What is added up to `sums` sums: few ones may all come out near zero, with no large one to
- * measure their errors by. */
+/* The terms of `sums` sums: a few sums may all be near zero, with no large one to scale the
+ * tolerance by, so they get positive terms. */
 static enum case_content content_for(struct operator_cases *cases, uint64_t sums)
 {
     const enum case_content signed_ones = cases_flip(cases) ? CASE_SIGNED : CASE_MODERATE;
     return sums < FEW ? CASE_POSITIVE : signed_ones;
 }
 
-/* 1 at times, and what is a multiple of four, or odd. */
+/* Sometimes 1, a multiple of four, or odd. */
 static uint32_t draw_side(struct operator_cases *cases, uint32_t most)
 {
     switch (cases_draw(cases, 0, 5)) {
@@ -118,11 +118,10 @@ static void add_weighted(struct operator_cases *cases, uint32_t rows, uint32_t c
     cases_set_buffer(cases, &one->buffers[0], weights, CASE_SIGNED);
     cases_set_buffer(cases, &one->buffers[1], weights * width, CASE_SIGNED);
     cases_set_buffer(cases, &one->buffers[2], (uint64_t)rows * width, CASE_SIGNED);
-    one->buffers[2].compared = true; /* bit by bit: sums are ascending */
+    one->buffers[2].compared = true; /* bit by bit: both sum in ascending order */
 }
 
-/* wanted: bit 0 dweights, bit 1 dx. The two are compared in cases of their own, since dx has no
- * sums. */
+/* wanted: bit 0 dweights, bit 1 dx. Each is compared in its own cases, because dx has no sums. */
 static void add_weighted_gradient(struct operator_cases *cases, uint32_t rows, uint32_t count,
                                   uint32_t width, uint32_t wanted)
 {
@@ -219,7 +218,7 @@ static void add_small(struct operator_cases *cases)
     add_weighted_sizes(cases, 2, 2, 2048);
 }
 
-/* Sums in parts, and a block for each row. */
+/* Sums that are split into parts, and a block for each row. */
 static void add_split(struct operator_cases *cases)
 {
     add_bias(cases, cases_draw(cases, 200, 300), 64);
@@ -235,7 +234,7 @@ static void add_split(struct operator_cases *cases)
     add_reduce(cases, 2, 4 * cases_draw(cases, 2100, 2400), 1);
 }
 
-/* Nothing to add up gives zeros, or leaves what is there; nothing to write writes nothing. */
+/* Sums of nothing give zeros, or keep the old values; without outputs nothing is written. */
 static void add_empty(struct operator_cases *cases)
 {
     for (uint32_t i = 0; i < 2; i++) {
@@ -287,7 +286,7 @@ void cases_sums(struct operator_cases *cases, bool large)
     add_small(cases);
     add_split(cases);
     add_empty(cases);
-    /* As many sums as take a thread four of them. */
+    /* So many sums that a thread computes four of them. */
     add_reduce(cases, 256, 2, 1024);
     add_weighted(cases, 256, 2, 1024);
     if (large) {

@@ -1,4 +1,4 @@
-/* Cases of kernels/cuda/updates.cu: each optimizer in all its ways, to the CPU's bits. */
+/* Cases of kernels/cuda/updates.cu: every variant of each optimizer must give the CPU's bits. */
 #include <string.h>
 
 #include "tests/lib/cuda/operator_cases.h"
@@ -21,7 +21,7 @@ static void run_update(struct kelp_stream *stream, void *const *buffers, const v
     stream->table->optimizer(stream, &run);
 }
 
-/* Slots are sums of squares, or must not be negative for other reasons: all positive. */
+/* All slots are positive: some are sums of squares, others must not be negative. */
 static void add_update(struct operator_cases *cases, const struct kelp_job *job, uint64_t count)
 {
     struct update_case how = {.count = count};

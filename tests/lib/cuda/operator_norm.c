@@ -5,20 +5,20 @@
 
 #define TOLERANCE 1e-5
 #define HALF_ULP  0x1p-24 /* of float32, relative */
-#define EPS       1e-12f  /* next to nothing: it hides no error of the variance */
+#define EPS       1e-12f  /* so small that it hides no error of the variance */
 #define FAR       100.0
-#define RUN       64u /* elements of a row that stand for a sample */
+#define RUN       64u /* elements of a row that count as a sample */
 
-/* Layer norm is batch norm of one sample, whose rows are its channels: but for the weight and the
- * bias, which are a column's. */
+/* Layer norm is batch norm of one sample whose channels are the rows, except that weight and
+ * bias belong to columns. */
 
-/* How a channel's values are made of noise z, whose deviation is 1. */
+/* How a channel's values are made from noise z with deviation 1. */
 enum values {
     FAR_FROM_ZERO, /* 10,000 + z */
     FAR_BELOW,     /* -10,000 + z */
-    FIRST_IS_FAR,  /* z, and 100 in the first place of each sample */
-    ONE_IS_FAR,    /* z, and 10,000 in the very first place */
-    RISING,        /* 10,000 and z, and a deviation more with each sample */
+    FIRST_IS_FAR,  /* z, and 100 in the first element of each sample */
+    ONE_IS_FAR,    /* z, and 10,000 in the very first element */
+    RISING,        /* 10,000 + z, plus one deviation more with each sample */
     CONSTANT,      /* 1234.5678 */
     VALUES
 };
@@ -39,7 +39,7 @@ static const struct norm_sizes {
     {1, 2, 12300, KELP_CHANNELS_FIRST, true}, {1, 1, 20001, KELP_CHANNELS_FIRST, true},
 };
 
-/* Regions of one piece of memory, floats. */
+/* Regions of one block of memory, in floats. */
 struct regions {
     uint64_t x, y, weight, bias, mean, rstd, scale, statistic_mean, statistic_variance, all;
 };
@@ -48,7 +48,7 @@ struct norm_check {
     const struct norm_sizes *sizes;
     enum values values;
     struct regions at;
-    float *host[2]; /* of the CPU, of the other device: regions.all each */
+    float *host[2]; /* results of the CPU and of the other device, regions.all each */
     double worst;
     struct kelp_error *reterr;
 };
@@ -185,7 +185,7 @@ static kelp_status compute(const struct norm_check *check, struct kelp_device *d
     return status;
 }
 
-/* Of one channel, in float64. */
+/* Results of one channel in float64. */
 struct exact {
     double mean, variance, unbiased, rstd;
 };
@@ -210,7 +210,7 @@ static struct exact exact_of(const struct norm_check *check, uint32_t channel)
                           1.0 / sqrt(variance + (double)EPS)};
 }
 
-/* `allowed`: what `got` may differ by. */
+/* `allowed`: by how much `got` may differ. */
 static kelp_status compare(struct norm_check *check, const char *what, uint32_t channel, double got,
                            double wanted, double allowed)
 {
@@ -228,7 +228,7 @@ static kelp_status compare(struct norm_check *check, const char *what, uint32_t 
                      wanted);
 }
 
-/* A mean may be as far off as float32 makes it, besides; the CPU's as far as sums of 64 values. */
+/* In addition a mean may have float32's rounding error; the CPU's that of sums of 64 values. */
 static double mean_allowed(const struct exact *exact, bool cpu)
 {
     return TOLERANCE * sqrt(exact->variance) + (cpu ? 8 : 1) * HALF_ULP * fabs(exact->mean);
@@ -260,7 +260,7 @@ static kelp_status compare_statistics(struct norm_check *check, uint32_t channel
     return status;
 }
 
-/* The other device's: the CPU subtracts the rounded mean. */
+/* Only of the other device: the CPU subtracts the rounded mean. */
 static kelp_status compare_y(struct norm_check *check, uint32_t channel, const struct exact *exact)
 {
     const struct norm_sizes *sizes = check->sizes;
@@ -291,11 +291,12 @@ static kelp_status check_one(struct norm_check *check, const struct case_devices
     for (uint32_t c = 0; c < check->sizes->channels && status == KELP_OK; c++) {
         const struct exact exact = exact_of(check, c);
         const double worst = check->worst;
-        /* The CPU finds a variance of constants; its layer norm has sums of float32 alone. */
+        /* Not where the CPU is inexact: its variance of constants is not 0, its layer norm sums
+         * in float32. */
         if (check->values != CONSTANT && !check->sizes->rows) {
             status = compare_statistics(check, c, &exact, true);
         }
-        check->worst = worst; /* the other device's alone */
+        check->worst = worst; /* only the other device counts */
         if (status == KELP_OK) {
             status = compare_statistics(check, c, &exact, false);
         }

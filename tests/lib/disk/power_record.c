@@ -1,4 +1,4 @@
-/* Part of kelp-shadowdisk.so too: libc alone, and nothing that a preloaded library cannot do. */
+/* Also part of kelp-shadowdisk.so: it uses only libc, and only what a preloaded library may do. */
 #include "tests/lib/disk/power_record.h"
 
 #include <dirent.h>
@@ -17,7 +17,7 @@
 
 /* ---- ids ----------------------------------------------------------------------------------- */
 
-/* FNV-1a over the file handle, which holds the generation of the inode; 0 where there is none. */
+/* FNV-1a over the file handle, which includes the inode's generation; 0: there is none. */
 static uint64_t handle_of(int folder_fd, const char *name)
 {
     union {
@@ -76,7 +76,7 @@ struct record {
     char path[PATH_BYTES];
 };
 
-/* Records of one inode replace one another in the order in which they were taken. */
+/* A later record of an inode replaces an earlier one. */
 static bool begin_record(struct record *record, const char *shadow, char kind, const char *id)
 {
     char lock[PATH_BYTES];
@@ -137,7 +137,7 @@ static bool copy_file(int fd, int out)
 {
     char path[64];
     char buffer[64 << 10];
-    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); /* fd may be for writing alone */
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); /* fd may be write-only */
     int in = open(path, O_RDONLY | O_CLOEXEC);
     if (in < 0) {
         return false;
@@ -154,7 +154,7 @@ static bool copy_file(int fd, int out)
     return done;
 }
 
-/* A symbolic link cannot be synced by itself: it is as durable as its name. */
+/* A symbolic link cannot be synced itself: it is as durable as its name. */
 static bool add_target(int folder_fd, const char *name, int out)
 {
     char target[PATH_BYTES];
@@ -185,7 +185,7 @@ static bool list_folder(int fd, int out)
             continue;
         }
         if (!kelp_power_id(own, entry->d_name, id, &type)) {
-            done = errno == ENOENT; /* removed meanwhile: not there */
+            done = errno == ENOENT; /* removed meanwhile */
             continue;
         }
         int length = snprintf(line, sizeof(line), "%c%s %s", type, id, entry->d_name);

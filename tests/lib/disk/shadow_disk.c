@@ -1,9 +1,7 @@
 /*
  * kelp-shadowdisk.so (tests/lib/disk/power_loss.h): fsync() and fdatasync() below the root also
- * record what they made durable. Only they keep records, so nothing is lost when the program is
- * killed.
- *
- * A record that cannot be kept is a mistake of the test: the program is ended.
+ * record what they made durable. No other calls keep records, so nothing is lost when the program
+ * is killed. If a record cannot be kept, the test is wrong, and the program is ended.
  */
 #include <dlfcn.h>
 #include <errno.h>

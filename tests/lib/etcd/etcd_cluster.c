@@ -18,8 +18,7 @@
 
 enum { WAIT_MS = 60000, LOOK_MS = 20, ANSWER_MAX = 16384 };
 
-/* ---- asking a member --------------------------------------------------------------------------
- */
+/* ---- requests to a member -------------------------------------------------------------------- */
 
 struct answer {
     char bytes[ANSWER_MAX];
@@ -68,7 +67,7 @@ static const char *text_of(const cJSON *json, const char *name)
     return text ? text : "";
 }
 
-/* A member's own id, and the id of the member that it takes for the leader ("": none). */
+/* A member's own id, and the id of its leader ("": none). */
 static bool member_status(const struct etcd_cluster *cluster, int member, char id[32],
                           char leader[32])
 {
@@ -94,7 +93,7 @@ int etcd_cluster_leader(struct etcd_cluster *cluster)
                 return i;
             }
         }
-        (void)usleep(LOOK_MS * 1000); /* etcd tells nobody: it has to be asked again */
+        (void)usleep(LOOK_MS * 1000); /* etcd sends no event for this, so ask again */
     }
     ck_abort_msg("etcd has no leader after %d s", WAIT_MS / 1000);
     return -1;
@@ -107,7 +106,7 @@ void etcd_cluster_move_leader(struct etcd_cluster *cluster, int to)
     char leader[32];
     char body[64];
 
-    /* On a busy machine another one may be elected meanwhile, which refuses. */
+    /* On a busy machine another member may be elected meanwhile, and refuse. */
     while (etcd_cluster_leader(cluster) != to) {
         ck_assert_msg(kelp_clock_ms() < end_ms, "member %d does not become leader", to);
         if (member_status(cluster, to, id, leader)) {
@@ -129,7 +128,7 @@ void etcd_cluster_expect_member(struct etcd_cluster *cluster)
             ask(cluster->members[etcd_cluster_leader(cluster)].url, "/v3/cluster/member/add", body);
         added = cJSON_GetObjectItemCaseSensitive(json, "member") != NULL;
         cJSON_Delete(json);
-        if (!added) { /* its members have not known one another for long enough */
+        if (!added) { /* the members have been connected for too short a time */
             (void)usleep(LOOK_MS * 1000);
         }
     }
@@ -139,7 +138,7 @@ void etcd_cluster_expect_member(struct etcd_cluster *cluster)
 /* ---- members ----------------------------------------------------------------------------------
  */
 
-/* Free ports, all held at once so that they differ. */
+/* Choose free ports, all held at once so that they differ. */
 static void choose_ports(struct etcd_cluster *cluster)
 {
     int fds[2 * ETCD_CLUSTER_MEMBERS];

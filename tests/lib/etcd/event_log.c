@@ -28,7 +28,7 @@ void event_log_add(struct event_log *log, const char *format, ...)
     va_end(args);
 }
 
-/* The next line, or NULL when none came in time. A line once added does not change. */
+/* The next line; NULL: none came in time. Lines do not change once added. */
 static const char *next_line(struct event_log *log, int wait_ms, bool take)
 {
     const uint64_t end_ms = kelp_clock_ms() + (uint64_t)wait_ms;

@@ -71,7 +71,7 @@ bool tcp_double_write(int fd, const void *bytes, size_t count)
     return true;
 }
 
-/* The bytes that the request has with its body, or 0 while its headers are not complete. */
+/* Bytes of the request with its body; 0: its headers are incomplete. */
 static size_t request_bytes(const char *text)
 {
     const char *end = strstr(text, "\r\n\r\n");
@@ -224,7 +224,7 @@ static int connect_to(uint16_t port)
     return fd;
 }
 
-/* What the server sent, on its long way. */
+/* Delayed bytes of the server. */
 struct underway {
     struct underway *next;
     uint64_t due_ms;
@@ -238,7 +238,7 @@ struct passage {
     int number;
     int client, server;
     bool lose_answer;
-    struct underway *first, **last; /* in the order in which they came */
+    struct underway *first, **last; /* in the order of arrival */
 };
 
 static bool send_later(struct passage *passage, const char *bytes, size_t count, int delay)
@@ -257,7 +257,7 @@ static bool send_later(struct passage *passage, const char *bytes, size_t count,
     return true;
 }
 
-/* Milliseconds until something is due; -1: nothing is on its way. */
+/* Milliseconds until the next delayed bytes are due; -1: there are none. */
 static int due_in(const struct passage *passage)
 {
     const uint64_t now = kelp_clock_ms();
@@ -268,7 +268,7 @@ static int due_in(const struct passage *passage)
     return passage->first->due_ms > now ? (int)(passage->first->due_ms - now) : 0;
 }
 
-/* Write what is due, or (`all`) just forget it. */
+/* Write the bytes that are due; all: drop them instead. */
 static bool arrive(struct passage *passage, bool all)
 {
     bool going = true;
@@ -285,7 +285,7 @@ static bool arrive(struct passage *passage, bool all)
     return going;
 }
 
-/* Pass on what the client or the server sent; false when the connection has to end. */
+/* Pass on bytes of the client or the server; false: the connection must end. */
 static bool pass(struct passage *passage, bool to_server)
 {
     static _Thread_local char bytes[65536];
@@ -296,7 +296,7 @@ static bool pass(struct passage *passage, bool to_server)
         return false;
     }
     if (frozen(proxy, passage->number)) {
-        return true; /* swallowed */
+        return true; /* dropped */
     }
     if (to_server) {
         enum fate fate = decide(proxy, bytes, (size_t)got);
@@ -370,7 +370,7 @@ void tcp_proxy_hold_after(struct tcp_proxy *proxy, int pass)
 void tcp_proxy_wait_held(struct tcp_proxy *proxy, int count)
 {
     (void)pthread_mutex_lock(&proxy->lock);
-    while (proxy->held < count) { /* the test's own time limit ends it */
+    while (proxy->held < count) { /* bounded by the test's time limit */
         (void)pthread_cond_wait(&proxy->changed, &proxy->lock);
     }
     (void)pthread_mutex_unlock(&proxy->lock);

@@ -1,4 +1,4 @@
-/* The fake device in the place of libkelp-cuda.so: whole jobs with cluster.device: cuda. */
+/* The fake device in place of libkelp-cuda.so, for whole jobs with cluster.device: cuda. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -10,21 +10,23 @@
 #include "kernels/cuda_entry.h"
 #include "tests/lib/fake/fake_device.h"
 
-#define SEED       "FAKE_GPU_SEED"          /* no KELP_: kelp train keeps those from workers */
-#define RECORDINGS "FAKE_GPU_RECORDINGS"    /* 0: none are offered */
-#define LAYOUT     "FAKE_GPU_CHANNELS_LAST" /* 0: images come with their channels first */
+#define SEED                                                                                       \
+    "FAKE_GPU_SEED"                         /* without KELP_, which kelp train does not pass to    \
+                                             * workers */
+#define RECORDINGS "FAKE_GPU_RECORDINGS"    /* 0: not supported */
+#define LAYOUT     "FAKE_GPU_CHANNELS_LAST" /* 0: images have channels first */
 
-/* "worker-1 100 FILE": the GPU of this process, if it is that worker, is lost after so many waits,
- * and FILE made. While FILE is there that worker finds no GPU. */
+/* "worker-1 100 FILE": if this process is that worker, its GPU is lost after so many waits, and
+ * FILE is created. While FILE exists, that worker finds no GPU. */
 #define LOST "FAKE_GPU_LOST"
 
-/* "worker-1 65536": of that worker's GPU others have taken all but so many bytes. */
+/* "worker-1 65536": other processes use all of that worker's GPU memory except so many bytes. */
 #define LEFT "FAKE_GPU_LEFT"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct kelp_error no_seed; /* what is wrong with the environment's */
+static struct kelp_error no_seed; /* what is wrong with the seed */
 
-static char lost_file[4096]; /* "": this process loses nothing */
+static char lost_file[4096]; /* "": this process loses no GPU */
 
 static void make_lost_file(void)
 {

@@ -8,16 +8,14 @@
 
 #include "kernels/device.h"
 
-#define PAGE ((size_t)4096)
-#define SPACE_BYTES                                                                                \
-    ((size_t)1 << 40) /* for the life of a process: addresses are not used again                   \
-                       */
+#define PAGE        ((size_t)4096)
+#define SPACE_BYTES ((size_t)1 << 40) /* for the life of a process: addresses are not reused */
 
 struct allocation {
     uintptr_t address; /* on the device */
     size_t bytes;
-    char *memory; /* where its bytes are; NULL: freed */
-    char *pages;  /* around them, with the guards */
+    char *memory; /* the bytes on the host; NULL: freed */
+    char *pages;  /* their pages, including guards */
     size_t pages_bytes;
 };
 
@@ -58,7 +56,7 @@ static bool make_room(void)
     return larger != NULL;
 }
 
-/* The bytes end where a guard begins, but for what alignment takes. */
+/* The bytes end at a guard page, except for alignment. */
 static bool map(struct allocation *allocation)
 {
     const size_t aligned = round_up(allocation->bytes, KELP_DEVICE_ALIGN);
@@ -103,7 +101,7 @@ kelp_status fake_memory_alloc(size_t bytes, void **ret, struct kelp_error *reter
     return KELP_OK;
 }
 
-/* The last one that begins at or before the address; NULL: none. */
+/* The last allocation at or before the address; NULL: none. */
 static struct allocation *at_or_before(uintptr_t address)
 {
     size_t low = 0, high = space.count;

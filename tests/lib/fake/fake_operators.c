@@ -70,7 +70,7 @@ OPERANDS(kelp_optimizer_run, AT(kelp_optimizer_run, weights), AT(kelp_optimizer_
          AT(kelp_optimizer_run, weights_next), AT(kelp_optimizer_run, slots[0]),
          AT(kelp_optimizer_run, slots[1]), AT(kelp_optimizer_run, slots[2]),
          AT(kelp_optimizer_run, not_finite))
-/* quantiles are the host's, and belong to the call. */
+/* quantiles lie on the host and are valid only during the call. */
 OPERANDS(kelp_criterion, AT(kelp_criterion, output), AT(kelp_criterion, target),
          AT(kelp_criterion, gradient_scale), AT(kelp_criterion, gradient), AT(kelp_criterion, sums),
          AT(kelp_criterion, workspace))

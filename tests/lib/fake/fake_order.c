@@ -10,14 +10,14 @@ struct past {
 
 struct line {
     bool open;
-    uint64_t position;                   /* of what was enqueued last */
-    uint64_t before[FAKE_ORDER_STREAMS]; /* positions of others that come before what is next */
-    struct past *past;                   /* what the host has not waited for */
+    uint64_t position;                   /* of the last operation */
+    uint64_t before[FAKE_ORDER_STREAMS]; /* positions of others that precede the next one */
+    struct past *past;                   /* operations that the host has not waited for */
     size_t count, capacity;
 };
 
 static struct line lines[FAKE_ORDER_STREAMS];
-static uint64_t host[FAKE_ORDER_STREAMS]; /* positions that are done, as the host knows */
+static uint64_t host[FAKE_ORDER_STREAMS]; /* positions that the host knows to be done */
 
 static uint64_t larger(uint64_t a, uint64_t b)
 {
@@ -55,7 +55,7 @@ uint64_t fake_order_position(uint32_t place)
     return place < FAKE_ORDER_STREAMS ? lines[place].position : 0;
 }
 
-/* What comes before the other stream's comes before this one's too. */
+/* What precedes the other stream's operation also precedes this stream's next one. */
 void fake_order_after(uint32_t place, uint32_t other, uint64_t position)
 {
     if (place >= FAKE_ORDER_STREAMS || other >= FAKE_ORDER_STREAMS) {
@@ -102,7 +102,7 @@ static void keep(struct line *line, const struct fake_touch *touch)
         const size_t capacity = line->capacity != 0 ? 2 * line->capacity : 64;
         struct past *more = realloc(line->past, capacity * sizeof(*more));
         if (!more) {
-            return; /* one mistake less is found */
+            return; /* out of memory: a mistake may be missed */
         }
         line->past = more;
         line->capacity = capacity;

@@ -1,4 +1,4 @@
-/* What is called on a stream of the fake device is queued, and checked against other streams. */
+/* Operations on a stream of the fake device are queued, and checked against other streams. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

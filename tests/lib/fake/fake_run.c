@@ -1,4 +1,4 @@
-/* Streams of the fake device run, in an order that is drawn. */
+/* Runs the streams of the fake device in a random order. */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ void fake_device_seed(uint64_t seed)
     fake_leave();
 }
 
-/* Now a GPU that is late, now one that keeps up: each for a while. */
+/* Alternate between a GPU that lags behind and one that keeps up, each for a while. */
 static bool something_runs(void)
 {
     static const uint32_t moods[] = {0, 1, 8, 32};
@@ -104,7 +104,7 @@ void fake_note(struct fake_stream *stream, const struct fake_operation *operatio
 
 /* ---- running ---- */
 
-/* Where `bytes` bytes of the device's memory are; NULL is noted. */
+/* Find `bytes` bytes of the device's memory; NULL: noted as a mistake. */
 static void *find(struct fake_stream *stream, const struct fake_operation *operation,
                   const char *name, const void *pointer, size_t bytes)
 {
@@ -150,7 +150,7 @@ static void run_copy_out(struct fake_stream *stream, struct fake_operation *oper
     memcpy(copy->staged, from, copy->bytes);
 }
 
-/* The same arguments with pointers that the CPU can follow. False: noted. */
+/* The same arguments with host pointers. False: noted as a mistake. */
 static bool translate(struct fake_stream *stream, const struct fake_operation *operation,
                       union fake_arguments *ret)
 {
@@ -201,7 +201,7 @@ static void run_next(struct fake_stream *stream)
     }
 }
 
-/* What it has to wait for first; NULL: nothing. */
+/* What the stream must wait for first; NULL: nothing. */
 static const struct fake_wanted *waits_for(const struct fake_stream *stream)
 {
     const struct fake_operation *operation = &stream->queue.all[stream->done];
@@ -217,7 +217,7 @@ static bool is_ready(const struct fake_stream *stream)
     return stream->done < stream->queue.count && !waits_for(stream);
 }
 
-/* One that has something that may run; NULL: none has. */
+/* A random stream that can run an operation; NULL: none can. */
 static struct fake_stream *draw_stream(void)
 {
     uint32_t count = 0;

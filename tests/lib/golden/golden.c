@@ -29,7 +29,7 @@ bool kelp_golden_set_open(struct kelp_golden_set *set)
         return false;
     }
     set->names = calloc((size_t)entry_count, sizeof(*set->names));
-    for (int i = 0; i < entry_count; i++) { /* without memory they are only freed */
+    for (int i = 0; i < entry_count; i++) { /* if out of memory, only free them */
         const char *name = entries[i]->d_name;
         const size_t length = strlen(name);
         if (set->names != NULL && length > strlen(SUFFIX) && length < KELP_GOLDEN_NAME_SIZE &&
@@ -85,7 +85,7 @@ void kelp_golden_file_close(struct kelp_golden_file *file)
     file->read = NULL;
 }
 
-/* A tensor, which from now on counts as read. */
+/* Find a tensor and mark it as read. */
 static const struct kelp_safetensors_tensor *find_to_read(const struct kelp_golden_file *file,
                                                           const char *name)
 {
@@ -145,7 +145,7 @@ static bool read_exactly(const struct kelp_golden_file *file, const char *name, 
            kelp_safetensors_floats(tensor, 0, count, values, NULL) == KELP_OK;
 }
 
-/* From the set's file whose metadata says that it has the full initial parameters of this one. */
+/* Read from the file whose metadata says that it has the full initial parameters of this one. */
 static bool read_from_companion(const struct kelp_golden_file *file, const char *name,
                                 float *values, uint64_t count)
 {
@@ -164,7 +164,7 @@ static bool read_from_companion(const struct kelp_golden_file *file, const char 
     return found;
 }
 
-/* The rule that the README gives for initial parameters that are too large to store. */
+/* Fill by the README's rule for initial parameters that are too large to store. */
 static void fill_by_rule(uint32_t k, const uint64_t *shape, uint32_t rank, float *values,
                          uint64_t count)
 {

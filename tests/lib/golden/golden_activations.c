@@ -1,7 +1,7 @@
 /*
- * Fixtures of a model's activations in its first forward pass in training: norm, shape and first
- * elements of what comes out of each stage. The model's batch and initial values are in the file
- * that the metadata names.
+ * Fixtures of a model's activations in its first training forward pass: norm, shape and first
+ * elements of each stage's output. The model's batch and initial values are in the file that the
+ * metadata names.
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "tests/lib/golden/golden_report.h"
 #include "worker/model/models/resnet18.h"
 
-/* The file of the set that holds the batch. */
+/* Open the set's file with the batch. */
 static bool open_companion(const struct kelp_golden_file *file, struct kelp_golden_file *ret)
 {
     for (uint32_t i = 0; i < file->set->count; i++) {
@@ -31,7 +31,7 @@ struct activation {
     float *values;  /* of all samples */
 };
 
-/* Bind initial values. The caller frees; NULL when some are not known. */
+/* Bind initial values. The caller frees them; NULL: some are unknown. */
 static float *bind_parameters(struct kelp_graph *graph, const struct kelp_golden_file *file)
 {
     const uint32_t count = kelp_graph_parameter_count(graph);
@@ -54,7 +54,7 @@ static float *bind_parameters(struct kelp_graph *graph, const struct kelp_golden
     return values;
 }
 
-/* The stage's output for the batch, in training. */
+/* Compute the stage's output for the batch, in training. */
 static bool compute(struct kelp_stream *stream, const struct kelp_golden_file *file,
                     const struct kelp_golden_model *model, enum kelp__resnet18_stage stage,
                     struct activation *ret)
@@ -132,7 +132,7 @@ static void check_activation(struct kelp_golden_report *report, const char *stag
     free(norm);
 }
 
-/* False when no stage is called so. */
+/* False: there is no such stage. */
 static bool find_stage(const char *word, enum kelp__resnet18_stage *ret)
 {
     static const char *const stages[] = {
@@ -143,7 +143,7 @@ static bool find_stage(const char *word, enum kelp__resnet18_stage *ret)
         [KELP__RESNET18_AVGPOOL] = "avgpool"};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(stages); i++) {
         if (strcmp(stages[i], word) == 0) {
-            /* torchvision's ReLU works in place: what was kept of bn1 is what came after. */
+            /* torchvision's ReLU works in place, so the recorded bn1 is its output after ReLU. */
             *ret = i == KELP__RESNET18_BN1 ? KELP__RESNET18_RELU : (enum kelp__resnet18_stage)i;
             return true;
         }

@@ -1,4 +1,5 @@
-/* The fixture of clipping by the global norm, through the parts and decision of two partitions. */
+/* The fixture of clipping by the global norm, through the shares and the decision of two
+ * partitions. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +10,7 @@
 
 #define PARTITIONS 2
 
-/* Weights of zero, of which a step of plain SGD with rate 1 makes the gradient with its sign
- * turned. */
+/* The weights are zero, so a step of plain SGD with rate 1 turns them into the negated gradient. */
 struct clip {
     struct kelp_plan plan;
     struct kelp_job job;
@@ -54,7 +54,7 @@ static void clip_fini(struct clip *clip)
     free(clip->next);
 }
 
-/* As the shards do: each partition tells its part, the decision goes to all. Returns the norm. */
+/* As the shards do: each partition gives its share, and all get the decision. Returns the norm. */
 static double clip_step(struct clip *clip)
 {
     struct kelp_update updates[PARTITIONS];

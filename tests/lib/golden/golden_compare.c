@@ -9,7 +9,7 @@
 #define HEAD   64
 #define STRIDE 997
 
-/* From this number of steps on, rounding has had time to grow ("200 steps: rtol 1e-3"). */
+/* From so many steps on, rounding errors have grown ("200 steps: rtol 1e-3"). */
 #define MANY_STEPS 100
 
 const struct kelp_golden_tolerance kelp_golden_values = {.rtol = 1e-4, .atol = 1e-5};
@@ -25,11 +25,11 @@ const struct kelp_golden_tolerance *kelp_golden_outputs(const struct kelp_job *j
 }
 
 /*
- * ResNet18 on eight samples has layers whose batch statistics are of eight values. Adam's first
- * step goes by the signs of gradients, some of which are rounding, and the network makes much of
- * the difference: with inputs larger by one part in 10^7 the loss before the third step moves from
- * 0.0077 to 0.0086 (PyTorch: 0.0083), and a tenth of the weights by more than the usual bounds.
- * From the second step on it can be compared by such wider bounds alone.
+ * With eight samples some layers of ResNet18 take batch statistics over eight values. Adam's first
+ * step depends on the signs of gradients, some of which are rounding errors, and the network
+ * amplifies the difference: with inputs larger by one part in 10^7 the loss before the third step
+ * moves from 0.0077 to 0.0086 (PyTorch: 0.0083), and a tenth of the weights by more than the usual
+ * bounds. So from the second step on the bounds are wider.
  */
 static bool is_unstable(const struct kelp_job *job, uint32_t steps)
 {
@@ -70,10 +70,10 @@ struct kelp_golden_tolerance kelp_golden_losses(const struct kelp_job *job, uint
 /* Elements compared so far. */
 struct tally {
     uint64_t compared, off;
-    double worst; /* largest difference over what is allowed */
+    double worst; /* largest difference as a multiple of the allowed one */
     double worst_ours, worst_theirs;
     uint64_t worst_index;
-    bool beyond; /* one is off by more than the limit */
+    bool beyond; /* a difference is over the limit */
 };
 
 static void tally_one(struct tally *tally, const struct kelp_golden_tolerance *tolerance,
@@ -134,7 +134,7 @@ static float *sample(const struct kelp_golden_file *file, const char *name, cons
     return kelp_golden_floats(file, sample_name, ret_count);
 }
 
-/* A sum over all elements may be off by what all of them together may be off. */
+/* A sum over all elements may differ by the sum of what each may differ. */
 static void tally_sums(struct tally *tally, const struct kelp_golden_file *file, const char *name,
                        const float *values, uint64_t count, double rtol, double atol)
 {
@@ -172,7 +172,7 @@ static enum kelp_golden_result compare_samples(const struct kelp_golden_file *fi
     enum kelp_golden_result result = KELP_GOLDEN_ABSENT;
     if (head != NULL && stride != NULL) {
         struct tally tally = {0};
-        /* The largest element may be none of the samples: ours stands for it. */
+        /* The largest element may not be among the samples, so use ours. */
         const double atol = absolute(tolerance, largest(values, count));
         for (uint64_t i = 0; i < head_count && i < count; i++) {
             tally_one(&tally, tolerance, atol, i, (double)values[i], (double)head[i]);

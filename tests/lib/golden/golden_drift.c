@@ -1,12 +1,12 @@
-/* What float64_check.json says of the fixtures: how far PyTorch's own run is from one in float64.
- */
+/* What float64_check.json tells about the fixtures: how far PyTorch's own run is from one in
+ * float64. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/lib/golden/golden.h"
 
-/* The second element of "<model>"/"<optimizer>/step<k>_param_worst_abs"; 0 when it is not there. */
+/* The second element of "<model>"/"<optimizer>/step<k>_param_worst_abs"; 0: absent. */
 static double drift(const struct kelp_golden_file *file, const char *optimizer, uint32_t steps)
 {
     char key[KELP_GOLDEN_NAME_SIZE + 64], model[KELP_GOLDEN_NAME_SIZE];

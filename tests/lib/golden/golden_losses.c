@@ -4,11 +4,11 @@
 
 #include "tests/lib/golden/golden_single.h"
 
-/* What stands between the model's output and the loss, for losses that take no raw output. */
+/* The function between the model's output and the loss, for losses that do not take raw outputs. */
 enum front { FRONT_NONE, FRONT_SIGMOID, FRONT_LOG_SOFTMAX };
 
 static const struct loss_name {
-    const char *prefix; /* of the case's name; the longer ones first */
+    const char *prefix; /* of the case's name; longer ones first */
     enum kelp_loss_kind kind;
     enum front front;
 } loss_names[] = {
@@ -33,7 +33,7 @@ static const struct loss_name *find_loss(const char *case_name)
     return NULL;
 }
 
-/* ".1_.5_.9" behind the loss's name. */
+/* Read ".1_.5_.9" after the loss's name. */
 static uint32_t read_quantiles(const char *case_name, double *quantiles, uint32_t most)
 {
     uint32_t count = 0;
@@ -44,7 +44,7 @@ static uint32_t read_quantiles(const char *case_name, double *quantiles, uint32_
     return count;
 }
 
-/* One case in memory; the criterion's pointers are owned by it. */
+/* One case in memory; it owns the criterion's arrays. */
 struct loss_case {
     struct kelp_criterion criterion;
     double quantiles[8];
@@ -149,7 +149,7 @@ void kelp_golden_check_loss(struct kelp_golden_report *report, struct kelp_strea
     if (loss_case_read(&loss, report->file, case_name, known)) {
         const bool sum = strstr(case_name, "_sum") != NULL;
         const double samples = loss.criterion.samples;
-        /* A mean over everything, or the sum that it would be the mean of. */
+        /* A mean over everything, or the sum. */
         const double factor = sum ? (double)loss.criterion.elements : 1.0 / samples;
         double total = 0.0;
         loss.scale = (float)factor;

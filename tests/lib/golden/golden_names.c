@@ -1,4 +1,5 @@
-/* What the names of cases say: settings of an optimizer or a schedule, and the cases themselves. */
+/* What the names of cases mean: settings of an optimizer or a schedule, and the cases
+ * themselves. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ double kelp_golden_real(const char *text, const char *word, double otherwise)
     return at != NULL ? strtod(at + strlen(word), NULL) : otherwise;
 }
 
-/* Is `word` this setting? Then it is set. */
+/* True: `word` is this setting, and it was set. */
 static bool set_one(const struct kelp_golden_setting *setting, const char *word)
 {
     const size_t length = strlen(setting->word);
@@ -76,7 +77,7 @@ bool kelp_golden_settings(const char *words, const struct kelp_golden_setting *s
     return true;
 }
 
-/* torch.optim's defaults of what the names leave out. */
+/* torch.optim's defaults for what the names leave out. */
 static bool optimizer_defaults(const char *word, size_t length, struct kelp_job *job)
 {
     static const struct {

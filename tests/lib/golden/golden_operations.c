@@ -7,7 +7,7 @@
 
 #define INPUTS_MAX 3
 
-/* A case in memory. result and gradient are what Kelp computes. */
+/* A case in memory; Kelp computes result and gradient. */
 struct operation {
     struct kelp_golden_report *report;
     struct kelp_stream *stream;
@@ -217,7 +217,7 @@ static bool run_batch_norm(struct operation *op)
     return true;
 }
 
-/* The number behind "_<letter>" in the case's name ("_s2", "_p1"). */
+/* The number after "_<letter>" in the case's name ("_s2", "_p1"). */
 static uint32_t setting(const char *case_name, const char *word, uint32_t otherwise)
 {
     const char *at = strstr(case_name, word);
@@ -225,8 +225,8 @@ static uint32_t setting(const char *case_name, const char *word, uint32_t otherw
     return at != NULL && sscanf(at + strlen(word), "%u", &value) == 1 ? value : otherwise;
 }
 
-/* Over x [samples, channels, height, width], or [samples, channels, width] as images of one row;
- * strides of 0 are the kernel's sides. */
+/* The window over x [samples, channels, height, width], or over [samples, channels, width] as
+ * images of one row; a stride of 0 means the kernel's size. */
 static bool window_of(const struct operation *op, const uint32_t kernel[2], uint32_t stride,
                       struct kelp_window *ret)
 {
@@ -338,7 +338,7 @@ static bool run_average_pool(struct operation *op)
     return kernel_of(op, kernel) && average_pool(op, kernel, setting(op->name, "_s", 0));
 }
 
-/* To one value: the window is all there is. */
+/* Pools to one value: the window covers the whole image. */
 static bool run_global_average(struct operation *op)
 {
     const struct kelp_safetensors_tensor *x = op->shape[0];

@@ -1,7 +1,7 @@
 /*
- * Fixtures of single layers and pieces of models: inputs, parameters, the output, and the gradients
+ * Fixtures of single layers and parts of models: inputs, parameters, the output, and the gradients
  * of sum(output * grad_output), through a graph. The inputs are rows of tables that a sample looks
- * up by its number, so that their gradients come out as a parameter's do.
+ * up by its number, so that their gradients are available like a parameter's.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ static uint64_t dim(const struct piece *piece, const char *name, uint32_t index)
     return tensor != NULL && tensor->rank > index ? tensor->shape[index] : 0;
 }
 
-/* The number in front of a word: 2 of "2 heads". */
+/* The number before a word: 2 in "2 heads". */
 static uint32_t number_before(const char *text, const char *word)
 {
     const char *at = strstr(text, word);
@@ -149,7 +149,7 @@ struct parameters {
     float **values, **gradients;
 };
 
-/* A table's row for each sample; "input.<i>". */
+/* Add the table "input.<i>", of which each sample takes a row. */
 static uint32_t add_input(const struct piece *piece, struct kelp_graph *graph, uint32_t ids,
                           uint32_t i)
 {
@@ -166,7 +166,7 @@ static uint32_t add_input(const struct piece *piece, struct kelp_graph *graph, u
     return kelp_graph_reshape(graph, name, row, &piece->inputs[i]);
 }
 
-/* The output, or with `weighted` the sum of the output times another input. */
+/* The output; weighted: the sum of the output times another input. */
 static kelp_status build_graph(const struct piece *piece, struct kelp_graph *graph, bool weighted,
                                struct kelp_error *error)
 {
@@ -199,7 +199,7 @@ static void parameter_name(char name[KELP_GOLDEN_NAME_SIZE], const struct kelp_t
     }
 }
 
-/* All parameters with the file's values; false, reported, when it has one not. */
+/* Read all parameters from the file; false, reported: one is missing. */
 static bool parameters_read(struct parameters *parameters, struct kelp_graph *graph,
                             struct kelp_golden_report *report)
 {
@@ -238,8 +238,8 @@ static void parameters_fini(struct parameters *parameters)
 }
 
 /*
- * nn.LSTM's fixture has the outputs of all samples, then all last h, then all last c; ours has one
- * sample behind the other. From the one to the other, in both directions.
+ * The fixture of nn.LSTM has the outputs of all samples, then all last h, then all last c; ours has
+ * one sample after the other. Convert from one to the other.
  */
 static void reorder(const struct piece *piece, const float *from, float *to, bool to_file)
 {
@@ -307,7 +307,7 @@ static float *weighted_inputs(const struct piece *piece)
     return input;
 }
 
-/* The loss |sum - target| with a target far below: its gradient is that of the sum. */
+/* The loss is |sum - target| with a target far below, so its gradient is that of the sum. */
 static void check_gradients(const struct piece *piece, struct kelp_graph *graph,
                             const struct parameters *parameters)
 {

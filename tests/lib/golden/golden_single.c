@@ -61,7 +61,7 @@ static void check_updates(struct kelp_golden_report *report, struct kelp_stream 
     kelp_golden_case_end(report, "");
 }
 
-/* `samples` samples of two tensors that are equally large. */
+/* `samples` samples of two tensors of equal size. */
 struct pair {
     float *output, *target;
     uint64_t count;
@@ -90,7 +90,7 @@ static void pair_fini(struct pair *pair)
     free(pair->target);
 }
 
-/* Sums of a graph that puts out what it is given. */
+/* Sums of a graph that returns its input. */
 static bool sum_forecast(struct kelp_golden_report *report, struct kelp_stream *stream,
                          const struct pair *pair, double sums[KELP_METRIC_SUM_COUNT])
 {
@@ -126,7 +126,7 @@ static bool sum_forecast(struct kelp_golden_report *report, struct kelp_stream *
     return status == KELP_OK;
 }
 
-/* "<prefix>pred", "<prefix>true", and each metric that the file has of them. */
+/* "<prefix>pred", "<prefix>true", and each metric of them in the file. */
 static void check_forecast(struct kelp_golden_report *report, struct kelp_stream *stream,
                            const char *prefix)
 {

@@ -6,21 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TURNS_MAX 4 /* arrays of one operator */
+#define TURNS_MAX 4 /* image arrays of one operator */
 
-/* The CPU's table, and that with operators of our own. Both are the same for all devices. */
+/* The CPU's table, and the one with our operators. All devices share both. */
 static const struct kelp_device_table *cpu;
 static struct kelp_device_table table;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* ---- turning --------------------------------------------------------------------------------- */
+/* ---- transposing ----------------------------------------------------------------------------- */
 
-/* An array of images, 4 bytes an element, and a copy with the channels first. */
+/* An array of images with elements of 4 bytes, and a copy with channels first. */
 struct turn {
     void *last;
     uint32_t *first;
     uint64_t samples, channels, plane;
-    bool written; /* the operator writes it, and may read what it held */
+    bool written; /* the operator writes it, and may read its old values */
 };
 struct turns {
     struct turn all[TURNS_MAX];
@@ -32,7 +32,7 @@ static uint64_t plane_of(const uint32_t sides[2])
     return (uint64_t)sides[0] * sides[1];
 }
 
-/* Between the layouts; bytes alone are moved, since numbers of other types come, too. */
+/* Convert between the layouts. Moves bytes only, because elements may have any type. */
 static void move_all(const struct turn *turn, bool to_first)
 {
     for (uint64_t s = 0; s < turn->samples; s++) {
@@ -48,7 +48,7 @@ static void move_all(const struct turn *turn, bool to_first)
     }
 }
 
-/* The array in the other layout; NULL stays NULL. */
+/* The array with channels first; NULL stays NULL. */
 static void *turned(struct turns *turns, const void *last, bool written, uint64_t samples,
                     uint64_t channels, uint64_t plane)
 {

@@ -51,8 +51,8 @@ static double loss_at(const struct objective *objective, float *weight, float va
 }
 
 /*
- * The gradient lies between the two one-sided differences or, at a kink near by (ReLU, MAE), is one
- * of them: so it may be off the central difference by half of what they disagree.
+ * The gradient lies between the two one-sided differences or, near a kink (ReLU, MAE), equals one
+ * of them. So it may differ from the central difference by half of their difference.
  */
 static bool compare(const struct objective *objective, float *weight, double gradient, float h)
 {
@@ -65,7 +65,7 @@ static bool compare(const struct objective *objective, float *weight, double gra
     return off <= 0.55 * disagreement + 0.002 * objective->scale + noise;
 }
 
-/* Two kinks close together fool the differences, but not those over a shorter distance. */
+/* Two kinks close together invalidate the differences, but not those over a shorter distance. */
 void gradient_check(const struct objective *objective, float *weight, double gradient,
                     const char *what, uint64_t element)
 {

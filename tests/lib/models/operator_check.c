@@ -95,7 +95,7 @@ static void expect_same_bits(const struct kelp_operator_check *check, const stru
     }
 }
 
-/* Once more, added to what is there. */
+/* Run again, accumulating. */
 static void expect_accumulates(const struct kelp_operator_check *check,
                                const struct kelp_loops *loops, const float *const *inputs,
                                const float *dy, struct results *results)

@@ -74,7 +74,7 @@ uint64_t table_fingerprint(void)
     return value;
 }
 
-/* Sample `index` of a part is these numbers, inputs and then targets. */
+/* Check that sample `index` of a split has these numbers: inputs, then targets. */
 void table_sample_is(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
                      const double *expected)
 {
