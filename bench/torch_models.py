@@ -1,7 +1,7 @@
-"""The peer of bench/models: the same models trained by PyTorch's DistributedDataParallel over gloo.
+"""The counterpart of bench/models: the same models, trained by PyTorch's DistributedDataParallel over gloo.
 
 Two processes, one thread each, tensors in memory, no data loader, the batch per process as in
-bench/models.c. Prints one number: steps per second, the warm-up left out.
+bench/models.c. Prints one number: steps per second, without the warm-up.
 
     torch_models.py MODEL STEPS PORT
 
@@ -296,7 +296,7 @@ def run(rank, name, steps, port, queue):
 
 
 def on_gpu(module):
-    """The module there, with its tensors that are neither parameters nor buffers."""
+    """Move the module to the GPU, with its tensors that are neither parameters nor buffers."""
     for part in module.to("cuda").modules():
         for name, value in list(vars(part).items()):
             if isinstance(value, torch.Tensor):
@@ -359,7 +359,7 @@ def answer(precision):
         sys.exit("torch_models: this PyTorch sees no GPU")
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
-    torch.utils.deterministic.fill_uninitialized_memory = False  # takes time, changes no result
+    torch.utils.deterministic.fill_uninitialized_memory = False  # slow, and without effect on results
     print("PyTorch", torch.__version__, "on", torch.cuda.get_device_name(), flush=True)
     lane, key = None, None
     for line in sys.stdin:
@@ -370,7 +370,7 @@ def answer(precision):
                 torch.cuda.empty_cache()
                 lane, key = Lane(name, int(batch), precision), (name, batch)
             print(*lane.measure(float(seconds)), flush=True)
-        except Exception as error:  # the other models may do
+        except Exception as error:  # other models may work
             lane, key = None, None
             print("failed:", type(error).__name__, str(error).partition("\n")[0], flush=True)
 

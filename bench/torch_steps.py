@@ -1,7 +1,7 @@
-"""The peer of bench/steps: DLinear S trained by PyTorch's DistributedDataParallel over gloo.
+"""The counterpart of bench/steps: DLinear S, trained by PyTorch's DistributedDataParallel over gloo.
 
 Two processes, one thread each, 32 windows of 96 -> 96 a step and process, tensors in memory, no
-data loader. Prints one number: steps per second, the warm-up left out.
+data loader. Prints one number: steps per second, without the warm-up.
 """
 import os
 import sys

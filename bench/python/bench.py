@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Kelp's package for PyTorch, in numbers: what it adds to a lane, and steps per second beside gloo.
+"""Measures Kelp's package for PyTorch: what it adds to a lane, and steps per second compared with gloo.
 
     bench.py [--rounds N] [--loss KILLS]
 
-With --loss only this: how long training stands still when one of two workers of the taxi script is killed. From the
+With --loss, only how long training stands still when one of two workers of the taxi script is killed. From the
 kill until a second after the next worker of its name has its first lane, this is the longest time from one step's first
 lane to that of the next.
 
-`kelp` stands in PATH, and the package kelp can be imported. The taxi trips are where KELP_DATA says, as for
+`kelp` must be in PATH, and the package kelp importable. KELP_DATA is the folder with the taxi trips, as for
 examples/pytorch. Rounds are interleaved; medians are printed, with the smallest and the largest value.
 """
 
@@ -26,7 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 DATA = os.environ.get("KELP_DATA") or str(HERE.parents[2] / "shared/data")
 TAXI = HERE.parents[1] / "examples/pytorch/taxi_fare_kelp.py"
 EPOCHS = 3
-PATIENCE_S = 60  # nothing here takes so long in order
+PATIENCE_S = 60  # longer than anything takes if all is well
 
 
 def kelp_run(folder, options, *script, **environment):
@@ -56,7 +56,7 @@ def taxi_by_gloo(port, *options):
 
 
 class Steps:
-    """What loss.py notes: when each step had its first lane, and since when each worker's process has lanes."""
+    """The notes of loss.py: when each step had its first lane, and since when each worker's process has lanes."""
 
     def __init__(self, path):
         path.touch()
@@ -75,7 +75,7 @@ class Steps:
                 self.workers[worker] = (int(process), float(at))
 
     def watch(self, run, ready):
-        """Until two workers have had lanes for a second and ready() is true."""
+        """Wait until two workers have had lanes for a second and ready() is true."""
         end = time.monotonic() + PATIENCE_S
         while not (len(self.workers) == 2 and ready() and time.monotonic() > 1 + max(self.since())):
             if run.poll() is not None:
@@ -89,7 +89,7 @@ class Steps:
         return [at for _, at in self.workers.values()]
 
     def longest(self, begin):
-        """The longest time between the beginnings of two steps, the second of them later than begin; until now."""
+        """The longest time so far between the beginnings of two steps, the second of which begins after ``begin``."""
         times = [at for at, _ in self.begins] + [time.monotonic()]
         return max(after - before for before, after in zip(times, times[1:]) if after > begin)
 

@@ -1,11 +1,11 @@
 """What kelp.torch adds to a lane of eight samples: a script for one worker, which bench.py runs.
 
-    lane.py tensors|samples     its data: a TensorDataset, or samples one by one, which collate_fn puts together
+    lane.py tensors|samples     its data: a TensorDataset, or single samples that collate_fn combines
 
-Of each iteration of the loop it takes away what is torch's, and what is waiting for the next lane (`next`). Torch's are
-forward and loss, backward, and what any script has torch do: select rows of the data, set the gradient to zero, seed a
-generator (`rows`, `zero`, `seed`). The rest is the binding. The medians, in microseconds, go to the file that
-BENCH_LANES names.
+From the time of each iteration of the loop it subtracts the time of torch and the wait for the next lane (`next`).
+Torch's time is forward and loss, backward, and what any script needs: selecting rows of the data, setting the gradient
+to zero, seeding a generator (`rows`, `zero`, `seed`). The rest is the binding. The medians, in microseconds, go to the
+file that BENCH_LANES names.
 """
 
 import os
@@ -48,7 +48,7 @@ class Samples(Dataset):
 
 
 class Core:
-    """The extension's worker with one call timed."""
+    """The extension's worker, with one call timed."""
 
     def __init__(self, core):
         for name in dir(core):

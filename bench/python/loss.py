@@ -1,6 +1,6 @@
-"""examples/pytorch/taxi_fare_kelp.py as it is, by workers that note when they get each step: bench.py --loss runs it.
+"""Runs examples/pytorch/taxi_fare_kelp.py unchanged in workers that note when they get each step, for bench.py --loss.
 
-The file that BENCH_STEPS names gets a line for each lane of training: CLOCK_MONOTONIC, the step, the worker, its
+Each lane of training adds a line to the file that BENCH_STEPS names: CLOCK_MONOTONIC, the step, the worker, its
 process.
 """
 

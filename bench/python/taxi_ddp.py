@@ -1,7 +1,7 @@
-"""examples/pytorch/taxi_fare.py by PyTorch's DistributedDataParallel over gloo: two processes of one thread.
+"""examples/pytorch/taxi_fare.py with PyTorch's DistributedDataParallel over gloo: two processes of one thread each.
 
-Each takes 32 of a step's 64 samples, by a DataLoader as in the script, or, with --raw, as rows of tensors in memory.
-Prints one number: steps per second over the epochs, without evaluations, the first 50 steps left out.
+Each takes 32 of a step's 64 samples, from a DataLoader as in the script or, with --raw, as rows of tensors in memory.
+Prints one number: steps per second over the epochs, without evaluations and the first 50 steps.
 
     taxi_ddp.py EPOCHS PORT DATA [--raw]
 """

@@ -1,4 +1,4 @@
-"""Which BLAS this process computes with."""
+"""The BLAS that this process computes with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 
 class Blas:
-    """The functions of OpenBLAS that say what it is."""
+    """The functions with which OpenBLAS describes itself."""
 
     def __init__(self, library: ctypes.CDLL, suffix: str) -> None:
         self._library = library
@@ -20,7 +20,7 @@ class Blas:
 
     @property
     def name(self) -> str:
-        """Such as "OpenBLAS-0.3.21 Cooperlake"."""
+        """For example "OpenBLAS-0.3.21 Cooperlake"."""
         return "-".join(self._text("openblas_get_config").split()[:2]) + " " + self._text("openblas_get_corename")
 
     @property
@@ -33,7 +33,7 @@ class Blas:
 
 
 def loaded() -> Blas | None:
-    """The OpenBLAS that this process has loaded, if it has one."""
+    """The OpenBLAS that this process has loaded, or None."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         paths = {line.split(maxsplit=5)[-1].strip() for line in maps if "blas" in line}
     for path in sorted(paths, key=lambda path: ("openblas" not in os.path.basename(path), path)):

@@ -1,4 +1,4 @@
-"""What a script says of its job before there is one: its keys, and the weights to begin with."""
+"""Describes a script's job before it starts: the keys of its job file, and the initial weights."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WEIGHTS = "init.safetensors"
 
 
 def wanted() -> bool:
-    """Is this process to describe the job, and then to end?"""
+    """Whether this process must describe the job and then end."""
     return "KELP_DESCRIBE" in os.environ
 
 
 def text_of(value: object) -> str:
-    """A value as a job file has it."""
+    """A value in the notation of a job file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
@@ -31,7 +31,7 @@ def text_of(value: object) -> str:
 
 
 def write(keys: Mapping[str, str], weights: Mapping[str, NDArray[Any]]) -> None:
-    """Write ``job.yaml``, and ``init.safetensors`` with the weights, into the folder that ``KELP_DESCRIBE`` names."""
+    """Write ``job.yaml`` and the weights, as ``init.safetensors``, into the folder that ``KELP_DESCRIBE`` names."""
     folder = os.environ["KELP_DESCRIBE"]
     if weights:
         _write_weights(os.path.join(folder, WEIGHTS), weights)
@@ -51,7 +51,7 @@ def _yaml(keys: Mapping[str, str]) -> str:
 
 
 def _scalar(value: str) -> str:
-    """Lists stay lists; what YAML might take for something else stands in quotation marks."""
+    """Lists stay lists; text that YAML could read as another type is quoted."""
     plain = value and all(c.isalnum() or c in "._-+/" for c in value) and value[0] not in "-"
     return value if value.startswith("[") or plain else json.dumps(value, ensure_ascii=False)
 

@@ -1,4 +1,4 @@
-"""The process of a worker: how it begins, how Ctrl-C reaches it while it waits, and how it ends."""
+"""The process of a worker: how it starts, how Ctrl-C reaches it while it waits, and how it ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import TracebackType
 
 from kelp import _kelp
 
-# Of a failure that may not come again. Python itself exits with 1, and a script that does so is not started again.
+# For a failure that may not recur. Python itself exits with 1, and a script that does so is not restarted.
 _TRY_AGAIN = 75
 
 _exit_status: int | None = None
@@ -22,13 +22,13 @@ _interrupted = False
 
 
 def is_worker() -> bool:
-    """Was this process started to be a worker of a job, or to describe one?"""
+    """Whether this process was started as a worker of a job, or to describe a job."""
     options = [word.split("=")[0] for word in sys.argv[1:]]
     return "--job" in options or "KELP_JOB" in os.environ or "KELP_DESCRIBE" in os.environ
 
 
 def check_place() -> None:
-    """Before a Worker is made: may this process have one?"""
+    """Refuse a Worker where this process may not have one. Called before a Worker is created."""
     if not is_worker():
         raise RuntimeError("this process has no place in a job: start the script with kelp run, not with python")
     if _opened:
@@ -39,7 +39,7 @@ def check_place() -> None:
 
 
 def _where(trace: TracebackType | None) -> str:
-    """The innermost line of the script, else the innermost one of all."""
+    """The innermost line of the script, or else the innermost line of all."""
     frames = traceback.extract_tb(trace)
     if not frames:
         return ""
@@ -57,10 +57,10 @@ def line_about(error: BaseException) -> str:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Is it a line of this package about a mistake, to which a traceback adds nothing?"""
+    """Whether this package refuses a mistake in one line, to which a traceback would add nothing."""
     frames = traceback.extract_tb(error.__traceback__)
     own = bool(frames) and frames[-1].filename.startswith(os.path.dirname(__file__) + os.sep)
-    own = own and error.__cause__ is None  # else it comes from a data process, with a traceback of its own
+    own = own and error.__cause__ is None  # otherwise from a data process, with its own traceback
     return hasattr(error, "exit_status") or own and isinstance(error, (ValueError, TypeError, RuntimeError))
 
 
@@ -88,13 +88,13 @@ def _about_leaving(step: int) -> str:
 
 
 def _exit() -> None:
-    """Python itself exits with 1 after an exception, with which a worker that had joined is started again.
+    """After an exception Python itself exits with 1, after which a worker that had joined is restarted.
 
     After sys.exit() or a break it would exit with the script's status: the job would wait for another worker, or start
     one that does the same.
     """
     if signal.getsignal(signal.SIGTERM) is _go_on:
-        # Python puts handlers back as it ends: a SIGTERM would hide its exit status then.
+        # Python restores handlers as it ends, so a SIGTERM would then hide the exit status.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     status = _exit_status
     if status is None and _left_at is not None and not _interrupted:
@@ -107,9 +107,9 @@ def _exit() -> None:
 
 
 def install() -> None:
-    """A script that raises an exception ends with one line and an exit status that says whether to try again."""
+    """Let a script that raises an exception end with one line, and an exit status that tells whether to retry."""
     sys.excepthook = _end_with_line
-    atexit.register(_exit)  # the first that is registered is the last that is called
+    atexit.register(_exit)  # registered first, so called last
 
 
 def open_worker() -> _kelp.Worker:
@@ -131,13 +131,13 @@ def open_worker() -> _kelp.Worker:
 
 
 class Loop:
-    """How far a worker's loop is."""
+    """The state of a worker's loop."""
 
     def __init__(self) -> None:
-        self.step: int | None = None  # of the newest batch; None: it has not begun, or has ended by itself
+        self.step: int | None = None  # of the newest batch; None: not begun, or ended by itself
 
     def check(self, error: BaseException | None) -> None:
-        """At the end of a worker's block: was the loop left for no reason that ends the process with another status?"""
+        """At the end of a worker's block: refuse that the script left the loop early without an error."""
         left = error is None or isinstance(error, SystemExit) and not error.code
         if left and self.step is not None:
             raise RuntimeError(_about_leaving(self.step)) from None
@@ -157,7 +157,7 @@ class Interrupts:
     """Signals for a worker, whose calls wait in C, where Python's handlers do not run.
 
     SIGINT ends such a call, and Python raises KeyboardInterrupt. SIGTERM, if the script has no handler of its own, ends
-    the loop: what was submitted is used.
+    the loop; submitted batches are used.
     """
 
     def __init__(self, worker: _kelp.Worker) -> None:
@@ -188,7 +188,7 @@ class Interrupts:
         if self._pipe is None:
             return
         if signal.getsignal(signal.SIGTERM) == self._stop:
-            # The lines after the loop have what time the end of the job leaves.
+            # The lines after the loop have the time that is left until the job ends.
             signal.signal(signal.SIGTERM, _go_on if self._worker.over() else signal.SIG_DFL)
         signal.set_wakeup_fd(self._fd_before)
         os.close(self._pipe[1])

@@ -18,7 +18,7 @@ from kelp import _blas, _describe, _kelp, _process
 Floats = NDArray[np.float32]
 
 PARTS = {1: "train", 2: "val", 3: "test"}
-PREDICT = 6  # of the part that run.part names
+PREDICT = 6  # of the split that run.part names
 SUMS = {
     "squared": 2,
     "absolute": 3,
@@ -107,7 +107,7 @@ def check_sum(name: str, own: set[str]) -> None:
 def check_correct(sums: Mapping[str, float], samples: int) -> None:
     """Refuse a mean instead of a count: the accuracy would be wrong, and nobody would notice."""
     count, most = sums.get("correct", 0.0), sums.get("elements", samples)
-    # What was computed as mean * samples is not quite whole.
+    # A count computed as mean * samples may not be exactly whole.
     if not -_ROUNDED <= count <= most + _ROUNDED or abs(count - round(count)) > _ROUNDED:
         raise ValueError(
             f"submit(): correct is {count:.6g}; it must be how many of the {most:.0f} are right, a whole "
@@ -124,7 +124,7 @@ def add_sums(core: _kelp.Worker, sums: Mapping[str, float]) -> None:
 
 
 def _rows(predictions: NDArray[Any] | None, samples: int) -> Floats:
-    """float32 in two dimensions, the first one of samples."""
+    """Convert to float32 in two dimensions, of which the first is samples."""
     if predictions is None:
         raise ValueError(
             "submit(): kelp predict needs predictions=, a row of numbers for each sample of the batch; there are none"
@@ -216,7 +216,7 @@ class Batch:
 
 
 class _Description:
-    """Stands for the job while the script runs only to describe it."""
+    """Takes the job's place while the script runs only to describe it."""
 
     def __init__(self, settings: dict[str, str]) -> None:
         self._settings = settings

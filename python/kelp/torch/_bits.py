@@ -15,7 +15,7 @@ import torch
 
 __all__ = ["compute_kind", "mix", "prepare", "seed_lane"]
 
-# Of kelp_worker_plan_compute().
+# The limit of kelp_worker_plan_compute().
 _KIND_MAX = 127
 _MASK = 2**64 - 1
 _torch: Any = torch  # some of its functions have no types
@@ -32,7 +32,7 @@ def prepare(threads: int) -> None:
     _torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
-    # cuBLAS reads it as it starts; without it torch refuses its products.
+    # cuBLAS reads it at its start; without it torch refuses products.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
@@ -40,7 +40,7 @@ def prepare(threads: int) -> None:
 
 
 def mix(seed: int, number: int) -> int:
-    """64 bits from 64 bits and a number: SplitMix64, of which each number has another stream.
+    """64 bits from 64 bits and a number: SplitMix64, with another stream for each number.
 
     A lane's seed comes from Philox, keyed by the job's seed, the step and the lane. From it comes that of its data.
     """
@@ -58,16 +58,16 @@ _python_seed = super(random.Random, _python_generator).seed
 
 def seed_lane(seed: int) -> None:
     """Seeds the default generators of torch, ``random`` and numpy, and those of devices in use, with 64 bits."""
-    # torch's and numpy's are both a Mersenne Twister of 32 bits: with the same ones they give the same numbers.
+    # torch and numpy both use a 32-bit Mersenne Twister: with the same seed they would give the same numbers.
     _default_seed(seed & 0xFFFFFFFF)
     _numpy_seed(seed >> 32)
-    _python_seed(seed)  # as random.seed(), which first looks at what kind of seed it is
+    _python_seed(seed)  # like random.seed(), which first examines the seed's type
     _python_generator.gauss_next = None
     if _torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
 
 
-# ---- what computes -------------------------------------------------------------------------------
+# ---- processor and libraries ---------------------------------------------------------------------
 
 
 def compute_kind(device: Optional[torch.device] = None) -> str:
@@ -102,11 +102,11 @@ def _aten_capability() -> str:
 
 
 def _blas() -> str:
-    """The library that multiplies matrices, and the kind of core whose code it takes."""
+    """The library that multiplies matrices, and the kind of processor core for which it chose its code."""
     version = _configuration(r"Math Kernel Library Version (\S+)")
     if version is not None:
         return f"mkl {version} {_processor()}"
-    # As torch finds it: libblas.so.3 is OpenBLAS where Debian's alternative says so.
+    # Under the name by which torch finds it: Debian's alternatives may make libblas.so.3 OpenBLAS.
     for path in ("libblas.so.3", "libopenblas.so.0"):
         library = _loaded(path)
         if library is None or not hasattr(library, "openblas_get_corename"):
@@ -119,7 +119,7 @@ def _blas() -> str:
     return f"blas {name} {_processor()}"
 
 
-# Of dnnl_cpu_isa_t, where oneDNN 2 and 3 agree; others stand there as a number.
+# Values of dnnl_cpu_isa_t on which oneDNN 2 and 3 agree; others are shown as a number.
 _ISA = {0x1: "sse41", 0x3: "avx", 0x7: "avx2", 0x27: "avx512", 0x67: "avx512-vnni", 0xE7: "avx512-bf16"}
 
 
@@ -137,7 +137,7 @@ def _onednn() -> str:
 
 
 def _loaded(name: str) -> Optional[ctypes.CDLL]:
-    """The library if this process has it already: another one says nothing about torch."""
+    """The library if this process has loaded it: another copy would tell nothing about torch."""
     try:
         return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
@@ -145,7 +145,7 @@ def _loaded(name: str) -> Optional[ctypes.CDLL]:
 
 
 def _processor() -> str:
-    """For libraries that do not say which code they take: what they choose by."""
+    """What libraries choose their code by, for those that do not tell which one they chose."""
     words: dict[str, str] = {}
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:

@@ -190,10 +190,10 @@ class Loader:
         if count == 0:
             return
         if multiprocessing.current_process().name.startswith(_NAME):
-            os._exit(_RUNS_SCRIPT)  # the worker says it, in one line
+            os._exit(_RUNS_SCRIPT)  # the worker reports it in one line
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch", "numpy"])
-        # Only the worker handles Ctrl-C. The fork server and its children inherit the mask, so it holds from the start.
+        # Only the worker handles Ctrl-C. The fork server and its children inherit the mask from the start.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             with _Parcel((self._sets, self._collate)) as parcel, _ForkServer() as self._server:
@@ -251,7 +251,7 @@ def _counted(count: int, part: str) -> str:
 
 
 class _Piece:
-    """A piece that is to be fetched, or was fetched."""
+    """A piece that has to be fetched, or was fetched."""
 
     __slots__ = ("part", "indices", "seed", "process", "result")
 
@@ -259,7 +259,7 @@ class _Piece:
         self.part = part
         self.indices = indices
         self.seed = seed
-        self.process: Optional[_Process] = None  # that computes it now
+        self.process: Optional[_Process] = None  # the process that computes it now
         self.result: Optional[_Result] = None
 
     def __str__(self) -> str:
@@ -267,7 +267,7 @@ class _Piece:
 
 
 class _Result:
-    """A batch, or the exception that came instead of it."""
+    """A batch, or the exception that was raised instead."""
 
     def __init__(self, batch: Any = None, error: Optional[BaseException] = None, text: str = "") -> None:
         self.batch = batch
@@ -423,7 +423,7 @@ def _failure(where: str, error: Exception) -> _Result:
     text = f"{where}:\n{''.join(traceback.format_exception(type(error), error, error.__traceback__))}"
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # it stays behind, its text goes
+    except Exception:  # the exception cannot be pickled: send its text
         return _Result(None, None, text)
     return _Result(None, error, text)
 
@@ -437,7 +437,7 @@ def _compute(dataset: Any, collate: Collate, indices: Array, seed: int) -> Any:
 
 
 class _Tensors:
-    """Takes rows of tensors all at once, with the same result as a TensorDataset and default_collate one by one."""
+    """Selects all rows of tensors at once, with the same result as a TensorDataset and default_collate row by row."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], subset: Optional[torch.Tensor]) -> None:
         self.tensors = tensors
@@ -471,7 +471,7 @@ def _length(part: str, dataset: Any) -> int:
 
 
 def _add_content(digest: Any, value: Any) -> None:
-    """Add a sample's type, shape and bytes to the digest; only the type if it is not a known one."""
+    """Add a sample's type, shape and bytes to the digest; for unknown types only the type."""
     digest.update(f"{type(value).__name__}(".encode())
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu()
@@ -490,7 +490,7 @@ def _add_content(digest: Any, value: Any) -> None:
     elif isinstance(value, (tuple, list)):
         for item in value:
             _add_content(digest, item)
-    elif hasattr(value, "tobytes"):  # numpy's numbers, pictures
+    elif hasattr(value, "tobytes"):  # numpy's numbers, images
         digest.update(value.tobytes())
     digest.update(b")")
 
@@ -499,7 +499,7 @@ def _add_content(digest: Any, value: Any) -> None:
 
 
 def _bytes_of(tensor: torch.Tensor) -> Array:
-    """The memory from a tensor's first element to its last one."""
+    """The memory from a tensor's first element to its last."""
     span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
     flat: Array = tensor.as_strided((span,), (1,)).view(torch.uint8).numpy()
     return flat

@@ -1,4 +1,4 @@
-"""A module as tensors of a job: which there are, what is refused, and views of them in a worker's memory."""
+"""A module as tensors of a job: which tensors it has, what is refused, and their views in a worker's memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _dropout = nn.modules.dropout._DropoutNd
 
 
 class Buffer(NamedTuple):
-    """A buffer of floating-point numbers, and where the module has it: more than once where it is shared."""
+    """A buffer of floating-point numbers, and its places in the module: several if it is shared."""
 
     name: str
     places: list[tuple[nn.Module, str]]
@@ -53,7 +53,7 @@ def _check_tensor(what: str, tensor: torch.Tensor) -> None:
 
 
 def check_module(module: nn.Module) -> None:
-    """Refuse what gives other bits, or no gradient that can be added up.
+    """Refuse modules whose bits are not reproducible, or whose gradients cannot be added.
 
     Raises:
         ValueError: one line says what is refused and what would be right.
@@ -131,13 +131,13 @@ class Model:
         self._bindable = [*self.parameters, *self.held]
         self.buffers = list(buffers_of(module))
         self.statistics = [False] * len(self.buffers)
-        self._own = [tensor.detach() for tensor in self.tensors()]  # the memory that the module came with
+        self._own = [tensor.detach() for tensor in self.tensors()]  # the module's original memory
         self._bound = self._newest = self._own
         self._gradient: Optional[list[torch.Tensor]] = None
         self._versions: list[int] = []
         self._gradient_versions: list[int] = []
         self._resting = {part for part in module.modules() if not part.training} if module.training else set()
-        self._dropping: list[tuple[nn.Module, str, float]] = []  # what drops nothing now, and did before
+        self._dropping: list[tuple[nn.Module, str, float]] = []  # dropout layers that are switched off, and their rates
         # Modules change these, never the memory of weights and gradients.
         self.scratch = [buffer.value.detach().clone() for buffer in self.buffers]
 
@@ -169,7 +169,7 @@ class Model:
     # ---- the rehearsal ----
 
     def rehearsal_values(self) -> list[torch.Tensor]:
-        """Values that follow from names and shapes alone: what a script begins with differs between processes."""
+        """Values that depend only on names and shapes, because a script's initial values differ between processes."""
         values = []
         for i, own in enumerate(self._own):
             flat = own.flatten()
@@ -182,7 +182,7 @@ class Model:
         return values
 
     def find_statistics(self, gradient: list[torch.Tensor]) -> None:
-        """Take note of the buffers that a training step changed, and put what they became into the gradient."""
+        """Note which buffers a training step changed, and put their new values into the gradient."""
         at = len(self.parameters) + len(self.held)
         for i, buffer in enumerate(self.buffers):
             now = buffer.now()
@@ -193,7 +193,7 @@ class Model:
                 gradient[at + i].copy_(now.detach())
 
     def drop_nothing(self) -> None:
-        """Without dropout a loss does not depend on how many samples there are, unless it is no mean."""
+        """Switch dropout off: then a mean does not depend on the number of samples, and any other loss does."""
         for part in self.module.modules():
             key = "p" if isinstance(part, _dropout) else "dropout"
             if isinstance(part, (_dropout, nn.RNNBase, nn.MultiheadAttention)) and getattr(part, key) > 0:
@@ -210,7 +210,7 @@ class Model:
     def bind(
         self, weights: list[torch.Tensor], gradient: Optional[list[torch.Tensor]], rehearsal: bool = False
     ) -> None:
-        """Let the module compute with these weights, and add its gradient to these tensors if it trains."""
+        """Let the module compute with these weights and, in training, add its gradient to these tensors."""
         if weights is not self._bound:
             self._bound = weights
             for parameter, value in zip(self._bindable, weights):
@@ -230,7 +230,7 @@ class Model:
             for buffer, scratch, value in zip(self.buffers, self.scratch, weights[at:]):
                 scratch.copy_(value)
                 buffer.put(scratch)
-        # Autocast keeps the weights that it has cast: these are others.
+        # Autocast caches cast weights, which would be those of the weights before.
         torch.clear_autocast_cache()
 
     def set_training(self, training: bool) -> None:
@@ -241,7 +241,7 @@ class Model:
                 part.training = False
 
     def check_untouched(self) -> None:
-        """Is the gradient as it was bound? A script that changes it before backward means another one."""
+        """Refuse a gradient that was changed before backward: the script wants another one than Kelp would use."""
         assert self._gradient is not None
         for name, gradient, version in zip(self.names, self._gradient, self._gradient_versions):
             if gradient._version != version:
@@ -251,7 +251,7 @@ class Model:
                 )
 
     def check_step(self) -> None:
-        """Is the gradient where it belongs, and are the weights what they were?"""
+        """Check that the gradient is in the bound memory, and that the weights did not change."""
         assert self._gradient is not None
         if not all(map(operator.is_, map(_grad, self.parameters), self._gradient)):
             raise RuntimeError(
@@ -261,7 +261,7 @@ class Model:
         self.check_weights()
 
     def check_weights(self) -> None:
-        """Are the weights what they were? Binding others does not count as a change."""
+        """Check that the weights did not change. Binding other weights does not count as a change."""
         if list(map(_version, self.parameters)) != self._versions:
             raise RuntimeError(
                 f"parameter {self._first(_version, self._versions)} was changed in place; shards update weights: "
@@ -274,7 +274,7 @@ class Model:
         return next(name for name, parameter, value in rows if attribute(parameter) is not value)
 
     def add_statistics(self, share: float) -> None:
-        """Add to the gradient what the step left in buffers, times its share of the samples."""
+        """Add the buffers' values after the step to the gradient, times the batch's share of the samples."""
         assert self._gradient is not None
         at = len(self.parameters) + len(self.held)
         for i, buffer in enumerate(self.buffers):
@@ -289,7 +289,7 @@ class Model:
                 )
 
     def release(self) -> None:
-        """Give the module memory of its own, with the newest weights of the job that were bound."""
+        """Give the module its own memory, with the job's newest weights that were bound."""
         self.drop_again()
         self._versions = []
         with torch.no_grad():

@@ -16,7 +16,7 @@ _BELOW_ONE = 1.0 - 2.0**-53
 _U32_MAX = 2**32 - 1
 _EXCLUDE_BYTES = 4095
 
-# Where a setting of torch goes: key, smallest and largest value (docs/JOB.md).
+# The key for a setting of torch, its smallest and its largest value (docs/JOB.md).
 _Row = tuple[str, str, float, float]
 _COMMON: tuple[_Row, ...] = (("weight_decay", "train.weight_decay", 0.0, 1000.0),)
 _EPS: _Row = ("eps", "train.eps", 5e-324, 1.0)
@@ -51,9 +51,9 @@ _OPTIMIZERS: Mapping[type, tuple[str, tuple[_Row, ...]]] = {
     torch.optim.Adadelta: ("adadelta", (("rho", "train.rho", 0.0, _BELOW_ONE), _EPS)),
 }
 
-# They choose how torch computes the same update.
+# Settings that choose how torch computes the same update.
 _IMPLEMENTATIONS = {"foreach", "fused", "capturable"}
-# Settings without a key, and the one value that changes nothing.
+# Settings without a key, and the only value of each that has no effect.
 _NOT_THERE: Mapping[str, Any] = {"maximize": False, "differentiable": False}
 _WHY = {
     "maximize": "Kelp minimizes: negate the loss",
@@ -120,7 +120,7 @@ def _text(value: Any) -> str:
 
 
 def _listed(patterns: Iterable[str]) -> str:
-    """As the command line and YAML take them: there a plain `*` is something else."""
+    """In a form for the command line and YAML, where a plain `*` has another meaning."""
     return "[" + ", ".join(f'"{pattern}"' for pattern in patterns) + "]"
 
 
@@ -183,7 +183,7 @@ def _optimizer_keys(
     settings = dict(group)
     settings.pop("params")
     settings.pop("name", None)
-    if settings.pop("decoupled_weight_decay", False):  # newer torch: Adam that does as AdamW
+    if settings.pop("decoupled_weight_decay", False):  # newer torch: Adam that computes like AdamW
         word = "adamw"
     rate = settings.pop("lr")
     initial = settings.pop("initial_lr", None)
@@ -210,7 +210,7 @@ def _optimizer_keys(
 
 
 def _without_decay(optimizer: torch.optim.Optimizer, module: Optional[torch.nn.Module]) -> list[str]:
-    """Patterns that name the parameters of groups without weight decay, where others have it."""
+    """Patterns for the parameters of groups without weight decay, if other groups have it."""
     if module is None:
         return []
     decay: dict[int, bool] = {}
@@ -235,7 +235,7 @@ def _without_decay(optimizer: torch.optim.Optimizer, module: Optional[torch.nn.M
 
 
 def _patterns(optimizer: torch.optim.Optimizer, excluded: Iterable[str], kept: Iterable[str]) -> list[str]:
-    """The shortest `*.ending` of each name that fits none which is kept, else the name."""
+    """For each name the shortest `*.ending` that matches no name in ``kept``, or else the name itself."""
     kept = list(kept)
     patterns: list[str] = []
     for name in excluded:

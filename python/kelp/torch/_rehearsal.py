@@ -1,4 +1,4 @@
-"""What a worker computes before it joins: small batches that show how the script computes.
+"""What a worker computes before it joins: small batches that show whether the script computes correctly.
 
 The same batch is computed three times. The three must agree, and a hash of their gradient and sums is what workers
 compare. Then half of it is computed, and that half with each sample twice: a mean over the batch stays, a sum doubles.
@@ -20,15 +20,15 @@ Numbers = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
 _TIMES = 3
 _SEED = 0x6B656C70
-# Samples of a batch of which half is computed once more. A loss by which each sample is told from the others of its
+# Samples of a batch of which half is computed once more. A loss that tells each sample from the others of its
 # batch begins at log 2 with two of them, and doubles to log 4.
 _DOUBLED_LEAST = 6
 _NEAR = 0.01
-_MEAN_ERRORS = ("squared", "absolute", "relative", "relative_squared")  # that may have been submitted as means
+_MEAN_ERRORS = ("squared", "absolute", "relative", "relative_squared")  # sums that may wrongly be submitted as means
 
 
 class Piece(NamedTuple):
-    """Samples to compute: their numbers, where the gradient goes, and the seed of random numbers."""
+    """Samples to compute: their numbers, the memory for the gradient, and the seed of random numbers."""
 
     numbers: Numbers
     gradient: list[torch.Tensor]
@@ -41,8 +41,8 @@ class Rehearsals:
     For each piece that :meth:`next` gives, :meth:`end_doubled` is called if :attr:`doubling`, else :meth:`end_same`.
 
     Attributes:
-        values: what the tensors of the module are in all of them
-        doubling: whether the last piece is of those by which sums are told from means; it needs no gradient
+        values: the values of the module's tensors in all of these batches
+        doubling: whether the last piece serves to tell sums from means; it needs no gradient
     """
 
     def __init__(self, model: Model, lengths: tuple[int, int, int], setting: Callable[[str], str]) -> None:
@@ -50,7 +50,7 @@ class Rehearsals:
         self.doubling = False
         self._model = model
         self._same: list[tuple[list[torch.Tensor], list[float]]] = []  # gradient, loss and sums
-        self._doubled: list[Mapping[str, float]] = []  # of half a batch, and of that twice
+        self._doubled: list[Mapping[str, float]] = []  # of half a batch, and of that half twice
         self._over = False
         batch_size, lanes, accumulate = (
             int(setting(key)) for key in ("train.batch_size", "cluster.lanes", "train.accumulate")
@@ -59,7 +59,7 @@ class Rehearsals:
         last = 0 if setting("train.drop_last") == "true" else train % batch_size
         full = min(batch_size, train)
         count = max(1, max(1, (last or full) // lanes) // accumulate)
-        varies = any(others) or last > 0 or full % (lanes * accumulate) > 0  # the script meets several sizes anyway
+        varies = any(others) or last > 0 or full % (lanes * accumulate) > 0  # the script gets several sizes anyway
         self._may_double = setting("run.mode") == "train" and count >= _DOUBLED_LEAST and varies
         self._numbers: Numbers = numpy.linspace(0, train - 1, count).astype(numpy.int64)
         self._watch = BatchNormWatch(
@@ -89,7 +89,7 @@ class Rehearsals:
         return Piece(numbers.copy(), self._same[-1][0], _SEED + pair)
 
     def finish(self) -> int:
-        """64 bits for what the script computed, of the first time."""
+        """A 64-bit hash of what the script computed the first time."""
         gradient, numbers = self._same[0]
         parts = [_kelp.hash(tensor.detach().contiguous().numpy().data) for tensor in gradient]
         parts.append(_kelp.hash(repr(numbers).encode()))
@@ -101,7 +101,7 @@ class Rehearsals:
     # ---- the same each time ----
 
     def end_same(self, loss: float, sums: Mapping[str, float]) -> None:
-        """The gradient is complete: is it as the first time, with loss and sums?"""
+        """The gradient is complete: check that it, the loss and the sums are the same as the first time."""
         gradient, numbers = self._same[-1]
         numbers += [loss, *(sums[name] for name in sorted(sums))]
         self._model.find_statistics(gradient)
@@ -120,7 +120,7 @@ class Rehearsals:
     # ---- sums and means ----
 
     def _wants_doubled(self) -> bool:
-        """Half a batch, then that twice; where a sum is suspected, another half of it likewise."""
+        """Whether to compute another pair: half a batch, then that half twice. The second pair confirms a suspicion."""
         if len(self._doubled) % 2 == 1:
             return True
         if not self._doubled:
@@ -128,7 +128,7 @@ class Rehearsals:
         return len(self._doubled) == 2 and bool(self._suspected())
 
     def _suspected(self) -> set[str]:
-        """What each pair shows to be no mean, if it is to be one, or no sum: by how it grew."""
+        """The loss if every pair shows that it is a sum, and sums that every pair shows to be means."""
         found = {"loss", *_MEAN_ERRORS}
         for once, twice in zip(self._doubled[::2], self._doubled[1::2]):
             found = {
@@ -140,7 +140,7 @@ class Rehearsals:
         return found
 
     def end_doubled(self, measures: Mapping[str, float]) -> None:
-        """Take note of the loss and the sums of such a piece."""
+        """Keep the loss and the sums of such a piece."""
         self._doubled.append(measures)
         if len(self._doubled) < 4:
             return

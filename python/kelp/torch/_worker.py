@@ -1,4 +1,4 @@
-"""kelp.torch.Worker: a worker whose gradients come from a PyTorch module and a loop of the user's own."""
+"""kelp.torch.Worker: a worker whose gradients come from a PyTorch module and the user's own loop."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _check_loss(loss: object, training: bool) -> torch.Tensor:
 
 
 def _rows(predictions: object, samples: int) -> torch.Tensor:
-    """float32 in two dimensions, the first one of samples."""
+    """Convert to float32 in two dimensions, of which the first is samples."""
     if predictions is None:
         raise ValueError(
             "submit(): kelp predict needs predictions=, a row of numbers for each sample of the batch; there are none"
@@ -267,7 +267,7 @@ class Worker:
             if value is not None:
                 keys[key] = _describe.text_of(value)
         if _describe.wanted():
-            Loader(train, val, test, collate_fn).close()  # a mistake ends the command before a cluster starts
+            Loader(train, val, test, collate_fn).close()  # mistakes end the command before a cluster starts
             _describe.write(keys, dict(zip(self._model.tensor_names(), map(_array, self._model.tensors()))))
             sys.exit(0)
         self._loader = Loader(train, val, test, collate_fn, workers)
@@ -294,7 +294,7 @@ class Worker:
         self._rehearsals: Optional[Rehearsals] = None
         self._scales: dict[float, torch.Tensor] = {}
         self._training: Optional[bool] = None
-        self._joined: Optional[bool] = None  # False: it was stopped instead
+        self._joined: Optional[bool] = None  # False: stopped instead
         self._batch: Optional[Batch] = None
 
     def _check_job(self) -> None:
@@ -355,7 +355,7 @@ class Worker:
         return PARTS.get(kind) or self.setting("run.part")
 
     def _expect(self) -> None:
-        """Let data processes fetch what probably comes next."""
+        """Let data processes fetch the pieces that probably come next."""
         pieces: dict[str, list[tuple[Numbers, int]]] = {}
         for kind, indices, seed in self._core.ahead(self._ahead):
             pieces.setdefault(self._part(kind), []).append((numpy.frombuffer(indices, _INT64), seed))
