@@ -1,6 +1,6 @@
 /*
- * Messages that are well-formed and mean anything: each field is rolled, from what peers have said,
- * from its edges, or at random. The same seed and the same answers give the same messages.
+ * Well-formed messages with arbitrary content: each field is rolled from what peers have sent, from
+ * its extreme values, or at random. The same seed and the same answers give the same messages.
  */
 #ifndef KELP_TESTS_LIB_ATTACK_MESSAGE_DICE_H
 #define KELP_TESTS_LIB_ATTACK_MESSAGE_DICE_H
@@ -13,25 +13,25 @@
 #define KELP_DICE_NUMBERS  256
 #define KELP_DICE_MESSAGES 64
 #define KELP_DICE_TAUGHT   16
-#define KELP_DICE_PAYLOAD  (256u << 10) /* most bytes of a field of bytes */
+#define KELP_DICE_PAYLOAD  (256u << 10) /* the longest bytes field */
 
-/* What a text field of that name would hold. */
+/* A sensible value for text fields of this name. */
 struct kelp_dice_text {
     const char *field;
-    const char *text; /* "": and nothing else */
+    const char *text; /* "" is the only value */
 };
 
 struct kelp_dice {
     struct kelp_test_random random;
     const struct kelp_dice_text *texts; /* borrowed */
     size_t text_count;
-    bool calm; /* the message that is rolled now keeps to what such a field has held */
+    bool calm; /* the current message uses only values that its fields have held */
     struct kelp_dice_number {
         const char *field;
         uint64_t value;
-    } numbers[KELP_DICE_NUMBERS]; /* the newest that peers have said */
+    } numbers[KELP_DICE_NUMBERS]; /* the newest from peers */
     size_t number_count;
-    struct kelp_dice_message { /* the newest of their messages, whole */
+    struct kelp_dice_message { /* the newest messages of peers, complete */
         const ProtobufCMessageDescriptor *descriptor;
         uint8_t *bytes;
         size_t count;
@@ -43,19 +43,20 @@ struct kelp_dice {
 
 void kelp_dice_fini(struct kelp_dice *dice);
 
-/* Remember what a message holds: its numbers, and itself and those in it for fields of their kinds.
- */
+/* Remember what a message contains: its numbers, and itself and its submessages for fields of
+ * their types. */
 void kelp_dice_learn(struct kelp_dice *dice, const ProtobufCMessage *message);
-/* A good message, learned again now and then: what peers say displaces it. Borrowed. */
+/* Add a valid message that is learned again now and then, because messages of peers displace it.
+ * Borrowed. */
 void kelp_dice_teach(struct kelp_dice *dice, const ProtobufCMessage *message);
-/* Learn of bytes; what cannot be read is left out. */
+/* Learn from encoded bytes; unreadable ones are ignored. */
 void kelp_dice_learn_bytes(struct kelp_dice *dice, const ProtobufCMessageDescriptor *descriptor,
                            const uint8_t *bytes, size_t count);
 
-/* Owned (protobuf_c_message_free_unpacked()); NULL: no memory. */
+/* Owned (protobuf_c_message_free_unpacked()); NULL: out of memory. */
 ProtobufCMessage *kelp_dice_roll(struct kelp_dice *dice,
                                  const ProtobufCMessageDescriptor *descriptor);
-/* One time in `of`. */
+/* True once in `of` calls on average. */
 bool kelp_dice_once_in(struct kelp_dice *dice, size_t of);
 
 #endif

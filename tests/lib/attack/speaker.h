@@ -1,7 +1,7 @@
 /*
- * Somebody who speaks the whole protocol to a server, and means none of it: well-formed messages of
- * rolled values (message_dice.h) in any order, on a few streams at a time. It begins a stream with
- * a good hello most of the time, learns from the answers, and comes back when it was thrown out.
+ * A client that speaks the whole protocol to a server with arbitrary content: well-formed messages
+ * of rolled values (message_dice.h) in any order, on a few streams at a time. It starts most
+ * streams with a valid hello, learns from the answers, and reconnects after it was disconnected.
  */
 #ifndef KELP_TESTS_LIB_ATTACK_SPEAKER_H
 #define KELP_TESTS_LIB_ATTACK_SPEAKER_H
@@ -10,9 +10,9 @@
 #include "tests/lib/attack/message_dice.h"
 
 struct kelp_speaker_options {
-    struct kelp_http2_target target; /* what it points to is borrowed until the close */
-    const char *const *paths;        /* of the methods that it calls; ends with NULL */
-    const char *const *ids;          /* that it calls itself; ends with NULL */
+    struct kelp_http2_target target; /* borrowed until close, like all below */
+    const char *const *paths;        /* methods to call; ends with NULL */
+    const char *const *ids;          /* ids to use; ends with NULL */
     const char *job;
     uint64_t spec_digest;
     const struct kelp_dice_text *texts;
@@ -22,13 +22,13 @@ struct kelp_speaker_options {
 
 struct kelp_speaker;
 
-/* All of it is borrowed until the close. NULL: no memory. */
+/* options are borrowed until close. NULL: out of memory. */
 struct kelp_speaker *kelp_speaker_open(const struct kelp_speaker_options *options);
 void kelp_speaker_close(struct kelp_speaker *speaker); /* NULL does nothing */
 
-/* Say so many messages. */
+/* Send this many messages. */
 void kelp_speaker_say(struct kelp_speaker *speaker, unsigned count);
-/* For messages that somebody else sends. */
+/* For messages that another client sends. */
 struct kelp_dice *kelp_speaker_dice(struct kelp_speaker *speaker);
 
 struct kelp_speaker_counts {

@@ -21,7 +21,7 @@ typedef struct {
 
 #define CK_ATTRIBUTE_UNUSED __attribute__((unused))
 
-/* Says where and what, and ends the test. */
+/* Print where and what failed, and end the test. */
 _Noreturn void kelp__check_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -34,7 +34,7 @@ _Noreturn void kelp__check_fail(const char *file, int line, const char *format, 
     } while (0)
 #define ck_assert(condition) ck_assert_msg(condition, "%s", #condition)
 
-/* Both sides are looked at once. */
+/* Both sides are evaluated once. */
 #define KELP__CHECK_PAIR(type, text, x, operation, y)                                              \
     do {                                                                                           \
         const type check_x = (x), check_y = (y);                                                   \

@@ -13,21 +13,23 @@ extern struct demo {
     struct peer_worker workers[3];
 } demo;
 
-/* detect: failure.detect. For KELP_CASE(): one that no slow machine reaches. */
+/* detect: failure.detect. For KELP_CASE(): a value that even a slow machine does not exceed. */
 void demo_set_up(const char *detect);
 void demo_setup(void);
 void demo_teardown(void);
 /* Start a coordinator, both shards and two workers, and wait until they have map and lanes. */
 void demo_start(void);
 
-/* For peers_wait(). Of a generation (uint64_t): both workers have map and lanes. */
+/* For peers_wait(); generation is a uint64_t: both workers have its map, and lanes. */
 bool demo_both_run(void *generation);
-/* Of a worker: it has all eight lanes; its stream was refused; it was told to leave. */
+/* For peers_wait(): the worker has all eight lanes; its stream was refused; it was told to
+ * leave. */
 bool demo_has_all_lanes(void *worker);
 bool demo_was_refused(void *worker);
 bool demo_leaves(void *worker);
 
-/* The leader's Status once wanted() accepts it; owned (kelp__v1__status_reply__free_unpacked()). */
+/* Wait until wanted() accepts the leader's Status; owned
+ * (kelp__v1__status_reply__free_unpacked()). */
 Kelp__V1__StatusReply *demo_status_when(bool (*wanted)(const Kelp__V1__StatusReply *reply),
                                         const char *what);
 Kelp__V1__StatusReply *demo_status(void);

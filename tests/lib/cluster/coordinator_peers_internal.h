@@ -1,4 +1,4 @@
-/* What the files of the scripted cluster share; nobody else includes it. */
+/* Shared by the files of the scripted cluster only. */
 #ifndef KELP_TESTS_LIB_CLUSTER_COORDINATOR_PEERS_INTERNAL_H
 #define KELP_TESTS_LIB_CLUSTER_COORDINATOR_PEERS_INTERNAL_H
 
@@ -12,7 +12,7 @@
 #define CHECKPOINT  "/kelp.v1.Coordinator/Checkpoint"
 #define CONTROL     "/kelp.v1.ParameterServer/Control"
 #define PARTITIONS  16   /* of the plan below */
-#define TURN_EVENTS 1000 /* of the loop, between two looks at what a test waits for */
+#define TURN_EVENTS 1000 /* loop events between two checks of a test's condition */
 
 uint64_t peer_next_incarnation(void);
 void peer_fill_hello(Kelp__V1__Hello *hello, const char *job, uint64_t digest, const char *id,

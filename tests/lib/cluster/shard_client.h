@@ -1,6 +1,6 @@
 /*
- * A real kelp-ps process beside a real etcd, and raw streams to it: a scripted coordinator and
- * scripted workers. Everything here fails the running test when it cannot do its work.
+ * A real kelp-ps process with a real etcd, and raw streams to it: a scripted coordinator and
+ * scripted workers. On an error these functions fail the running test.
  */
 #ifndef KELP_TESTS_LIB_CLUSTER_SHARD_CLIENT_H
 #define KELP_TESTS_LIB_CLUSTER_SHARD_CLIENT_H
@@ -13,7 +13,7 @@
 #include "tests/lib/etcd/etcd_fixture.h"
 
 #define SHARD_MESSAGES_MAX 256
-#define SHARD_WAIT_MS      20000 /* far more than anything takes; a hang fails the test */
+#define SHARD_WAIT_MS      20000 /* only a hang takes so long, and it fails the test */
 
 struct shard_fixture {
     char id[16]; /* "shard-0" */
@@ -38,23 +38,23 @@ struct shard_fixture {
 void shard_fixture_start(struct shard_fixture *fixture, const char *const *settings,
                          uint64_t elements, uint64_t samples);
 void shard_fixture_stop(struct shard_fixture *fixture);
-/* One more shard of that job beside `first`, which owns everything but the process. */
+/* Start one more shard of the job of `first`, which owns everything except the process. */
 void shard_fixture_join(struct shard_fixture *fixture, const struct shard_fixture *first,
                         const char *id);
-/* The end of one that joined: asked to stop, or killed with SIGKILL. */
+/* End a shard that joined: ask it to stop, or kill it with SIGKILL. */
 void shard_fixture_leave(struct shard_fixture *fixture, bool kill);
-/* Another kelp-ps of that name; not waited for. */
+/* Start another kelp-ps of that name, without waiting for it. */
 struct kelp_process *shard_fixture_spawn(const struct shard_fixture *fixture);
 /* The same, with its log to that file. */
 struct kelp_process *shard_fixture_spawn_logged(const struct shard_fixture *fixture, int log_fd);
-/* Until the entry in etcd names another incarnation than `not_this`. */
+/* Wait until the entry in etcd names another incarnation than `not_this`. */
 void shard_fixture_await_entry(struct shard_fixture *fixture, uint64_t not_this);
 
 struct shard_stream {
     struct shard_fixture *fixture;
     struct kelp_rpc_stream *stream; /* NULL once it ended */
     struct kelp_rpc_message *messages[SHARD_MESSAGES_MAX];
-    size_t message_count; /* received and not taken yet */
+    size_t message_count; /* received and not taken */
     bool closed;
     kelp_status status;
     char text[600];
@@ -62,24 +62,24 @@ struct shard_stream {
 
 void shard_stream_open(struct shard_stream *stream, struct shard_fixture *fixture,
                        const char *method);
-/* Ends it and waits for that; takes what was received. */
+/* End the stream and wait for its end; received messages are dropped. */
 void shard_stream_close(struct shard_stream *stream);
 /* payload may be NULL with 0 bytes. */
 void shard_stream_send(struct shard_stream *stream, const ProtobufCMessage *fields,
                        const void *payload, size_t payload_bytes);
 void shard_stream_send_raw(struct shard_stream *stream, const void *bytes, size_t length);
-/* Until a message is there; then the oldest one, decoded. The payload lies in *ret_message, which
+/* Wait for a message. Returns the oldest one, decoded; its payload lies in *ret_message, which
  * the caller unrefs. */
 void *shard_stream_take(struct shard_stream *stream, const ProtobufCMessageDescriptor *descriptor,
                         struct kelp_rpc_message **ret_message,
                         struct kelp_wire_payload *ret_payload);
 void shard_stream_await_closed(struct shard_stream *stream);
-/* Run the loop for a while; for "nothing comes". */
+/* Run the loop for a while, to see that nothing comes. */
 void shard_stream_pass(struct shard_stream *stream, uint32_t ms);
 
-/* What the scripted leader shows with its hello; the fixture's etcd names it. */
+/* The proof in the scripted leader's hello; the fixture's etcd names it. */
 #define SHARD_PROOF "scripted"
-/* etcd names who shows this as the leader from now on. */
+/* Let etcd name the coordinator with this proof as the leader. */
 void shard_fixture_lead(struct shard_fixture *fixture, const char *proof);
 
 /* A hello that the shard accepts, from `id`. */
@@ -87,7 +87,7 @@ void shard_hello(const struct shard_fixture *fixture, Kelp__V1__Hello *hello, co
 /* Send hello, plan and a map of `generation` that puts all partitions on the shard with map_epoch =
  * generation, and wait until it is loaded. */
 void shard_load(struct shard_stream *control, uint64_t generation);
-/* Send the map alone. */
+/* Send only the map. */
 void shard_send_map(struct shard_stream *control, uint64_t generation, bool with_hello);
 /* The next report. free with kelp__v1__shard_report__free_unpacked(). */
 Kelp__V1__ShardReport *shard_take_report(struct shard_stream *control);

@@ -1,6 +1,6 @@
 /*
- * Real kelp-ps processes that host one job, driven by a scripted coordinator and a scripted worker.
- * Everything here fails the running test when it cannot do its work.
+ * Real kelp-ps processes that host one job, with a scripted coordinator and a scripted worker. On
+ * an error these functions fail the running test.
  */
 #ifndef KELP_TESTS_LIB_CLUSTER_SHARD_CLUSTER_H
 #define KELP_TESTS_LIB_CLUSTER_SHARD_CLUSTER_H
@@ -10,7 +10,7 @@
 
 #define SHARD_CLUSTER_MAX 3 /* shards of one cluster */
 
-/* What all clusters of a test share. */
+/* Shared by all clusters of a test. */
 struct shard_bench {
     struct kelp_test_folder folder;
     char run[160];              /* the run's folder, in it */
@@ -29,16 +29,16 @@ struct shard_cluster {
     struct shard_stream worker[SHARD_CLUSTER_MAX];
     struct kelp_control_word word;
     float *weights; /* the newest */
-    bool elsewhere; /* maps name another shard than ours */
+    bool elsewhere; /* maps name a shard of another cluster */
 };
 
-/* etcd, a job with two tensors' worth of training, shard-0. momentum: NULL for none. */
+/* Start etcd with a job of two tensors, and shard-0. momentum: NULL for none. */
 void shard_cluster_set_up(const char *optimizer, const char *momentum, const char *epochs);
 /* The same with SGD, momentum and two epochs; for KELP_CASE(). */
 void shard_cluster_set_up_momentum(void);
 void shard_cluster_tear_down(void);
 
-/* Fresh processes; the first cluster of a test may have shard-0 as well. */
+/* Start new processes; the first cluster of a test may use shard-0, too. */
 void shard_cluster_gather(struct shard_cluster *cluster, uint32_t count, bool with_first);
 /* Load generation `generation` from S_0, and open the worker's streams. */
 void shard_cluster_begin(struct shard_cluster *cluster, uint64_t generation);
@@ -52,9 +52,9 @@ void shard_cluster_send_map(struct shard_cluster *cluster, uint32_t to, bool wit
 void shard_cluster_await_loaded(struct shard_cluster *cluster);
 void shard_cluster_open_worker(struct shard_cluster *cluster, uint64_t step);
 
-/* Until `version` entries are complete. */
+/* Train until `version` entries are complete. */
 void shard_cluster_train_to(struct shard_cluster *cluster, uint64_t version);
-/* The shard that hosts a partition, as its place in the cluster. */
+/* Index in the cluster of the shard that hosts a partition. */
 uint32_t shard_cluster_host_of(const struct shard_cluster *cluster, uint32_t partition);
 void shard_cluster_expect_weights(const struct shard_cluster *a, const struct shard_cluster *b);
 

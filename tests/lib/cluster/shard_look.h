@@ -1,6 +1,6 @@
 /*
- * How far one shard of a running job is, by its own word. It is found through etcd, again after it
- * was started anew.
+ * How far one shard of a running job is, as it reports. Its address comes from etcd, anew after a
+ * restart.
  */
 #ifndef KELP_TESTS_LIB_CLUSTER_SHARD_LOOK_H
 #define KELP_TESTS_LIB_CLUSTER_SHARD_LOOK_H
@@ -20,14 +20,14 @@ struct kelp_shard_look_at {
     uint64_t step;
 };
 
-/* certs: the folder of an operator's certificate; "": none. Fails the test when it cannot. */
+/* certs: the folder of an operator's certificate; "": none. Fails the test on an error. */
 void kelp_shard_look_init(struct kelp_shard_look *look, const char *certs);
 void kelp_shard_look_fini(struct kelp_shard_look *look);
 
-/* Where etcd says that the shard is now; as before when etcd does not answer. */
+/* Read the shard's present address from etcd; it stays unchanged if etcd does not answer. */
 void kelp_shard_look_find(struct kelp_shard_look *look, struct kelp_job_client *client,
                           const char *id);
-/* False: it does not answer within 200 ms. */
+/* False: no answer within 200 ms. */
 bool kelp_shard_look(struct kelp_shard_look *look, struct kelp_shard_look_at *ret_at);
 
 #endif

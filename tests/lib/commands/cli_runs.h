@@ -1,5 +1,5 @@
 /*
- * Runs of the kelp command in a folder of their own, and the verbs that look at them.
+ * Runs of the kelp command in their own folder, and the verbs that inspect them.
  */
 #ifndef KELP_TESTS_LIB_COMMANDS_CLI_RUNS_H
 #define KELP_TESTS_LIB_COMMANDS_CLI_RUNS_H
@@ -8,11 +8,11 @@
 #include "tests/lib/commands/json_fields.h"
 #include "tests/lib/commands/run_command.h"
 
-/* A stop takes 1.8 s (cli/launch/guard.h), longer on a busy machine; nobody waits for so long. */
+/* A stop takes 1.8 s (cli/launch/guard.h), longer on a busy machine; this is far more. */
 #define STOP_MS 30000
 
-/* The folder has short.yaml (about a second of training), medium.yaml (long enough to be killed on
- * the way) and long.yaml (longer than any test). */
+/* The folder has short.yaml (about a second of training), medium.yaml (long enough to be killed
+ * in between) and long.yaml (longer than any test). */
 extern struct cli_runs {
     struct kelp_test_folder folder;
     struct kelp_test_command train;
@@ -25,15 +25,15 @@ void runs_teardown(void);
 void runs_stop(int signal_number);
 void runs_verb(const char *const *args);
 
-/* Each line of a file is a JSON object; returns how many look counts. */
+/* Check that each line of a file is a JSON object. Returns how many lines `look` accepts. */
 unsigned runs_each_line(const char *name, bool (*look)(const cJSON *line));
-/* Lines of epochs and evaluations count; those of metrics.every stand between them. */
+/* True for lines of epochs and evaluations, false for those of metrics.every. */
 bool runs_look_at_metrics(const cJSON *line);
 
 /* The step of the run in the folder r. */
 double runs_step_now(void);
 void runs_await_training(void);
-/* Another etcd than that of a run. Owned (kelp_etcd_server_stop()). */
+/* Start an etcd besides that of the run. Owned (kelp_etcd_server_stop()). */
 struct kelp_etcd_server *runs_start_etcd(void);
 
 #endif

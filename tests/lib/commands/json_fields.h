@@ -1,12 +1,12 @@
 /*
- * Fields of JSON that a test takes for granted: what is missing, or of another kind, fails it.
+ * Fields of JSON that a test requires: it fails if they are missing or have another type.
  */
 #ifndef KELP_TESTS_LIB_COMMANDS_JSON_FIELDS_H
 #define KELP_TESTS_LIB_COMMANDS_JSON_FIELDS_H
 
 #include <cjson/cJSON.h>
 
-/* The whole text, or FOLDER/name; owned by the caller (cJSON_Delete()). */
+/* Parse the whole text, or FOLDER/name; the caller owns the result (cJSON_Delete()). */
 cJSON *kelp_test_json(const char *text);
 cJSON *kelp_test_read_json(const char *folder, const char *name);
 

@@ -1,4 +1,4 @@
-/* What a process has in memory (/proc/PID/smaps), code and files apart. */
+/* The memory of a process (/proc/PID/smaps), without code and files. */
 #ifndef KELP_TESTS_LIB_COMMANDS_PROCESS_MEMORY_H
 #define KELP_TESTS_LIB_COMMANDS_PROCESS_MEMORY_H
 
@@ -7,11 +7,11 @@
 #include <sys/types.h>
 
 struct kelp_process_memory {
-    uint64_t own_bytes; /* its heap, and the shared areas that it may write */
-    uint64_t read_only; /* bytes of shared areas of others */
+    uint64_t own_bytes; /* heap, and shared areas it can write */
+    uint64_t read_only; /* bytes of others' shared areas */
 };
 
-/* False: it has ended. */
+/* False: the process has ended. */
 bool kelp_process_memory_read(pid_t pid, struct kelp_process_memory *ret_memory);
 
 #endif

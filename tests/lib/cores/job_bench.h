@@ -1,5 +1,5 @@
 /*
- * A job file under test, in which the two kinds that every job must name are there.
+ * A job file under test, with the two kinds that every job must name.
  */
 #ifndef KELP_TESTS_LIB_CORES_JOB_BENCH_H
 #define KELP_TESTS_LIB_CORES_JOB_BENCH_H
@@ -11,13 +11,13 @@ extern struct job_bench {
     struct kelp_error error; /* the newest */
 } job_bench;
 
-/* Around each test. */
+/* Fixtures of each test. */
 void job_setup(void);
 void job_teardown(void);
 
-/* Read a text as job.yaml, and finish it. */
+/* Read a text as job.yaml, and finish the job. */
 kelp_status job_parse(const char *text);
-/* Its canonical text, or with where each value comes from; owned (free()). */
+/* Its canonical text, optionally with the origin of each value; owned (free()). */
 char *job_print(bool with_origin);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Leadership under test, of a job with one shard, one worker and two partitions: what it asks for
- * is counted, and answered when the test says so.
+ * Leadership under test, for a job with one shard, one worker and two partitions: its effects are
+ * counted, and answered when the test wants.
  */
 #ifndef KELP_TESTS_LIB_CORES_LEADERSHIP_BENCH_H
 #define KELP_TESTS_LIB_CORES_LEADERSHIP_BENCH_H
@@ -13,56 +13,58 @@ extern struct leadership_bench {
     struct kelp_leadership machine;
     struct kelp_term_effects effects;
     uint64_t now;
-    bool unread; /* the workers do not read */
+    bool unread; /* workers do not read */
     struct {
         int reads, maps, changes, states, opens, closes, stands, resigns, gives_up;
         char state[16];    /* written last */
-        int session_sends; /* to workers */
+        int session_sends; /* messages to workers */
         int session_closes;
-        kelp_status refusal;          /* of the worker that was sent away for good last */
-        char waits[160];              /* why a worker is no member yet */
-        struct kelp_lane_range lanes; /* as a worker heard last */
-        uint32_t beat_ms;             /* likewise */
-        struct kelp_link *link;       /* newest */
+        kelp_status refusal;          /* of the last worker that was refused for good */
+        char waits[160];              /* why a worker is not a member yet */
+        struct kelp_lane_range lanes; /* told to a worker last */
+        uint32_t beat_ms;             /* told to a worker last */
+        struct kelp_link *link;       /* the newest */
         int commits;
-        uint64_t restored;       /* by the map written last */
-        uint32_t gone;           /* manifests that it takes out */
+        uint64_t restored;       /* by the last written map */
+        uint32_t gone;           /* manifests that this map removes */
         uint64_t serial_written; /* of the map */
-        uint64_t map_to_shard;   /* serial, sent last */
+        uint64_t map_to_shard;   /* serial of the last map sent */
         uint64_t map_to_worker;
         uint64_t serial;  /* of the order whose folder was described */
-        int holds, files; /* asked for */
-        bool forced;      /* the newest hold cuts lines */
+        int holds, files; /* requests */
+        bool forced;      /* the last hold cuts lines */
         uint64_t filed_version;
         size_t filed_count;
         bool sync;
         int follows, unfollows, deposes;
-        int64_t followed, deposed; /* revision of the newest */
+        int64_t followed, deposed; /* revision of the last one */
     } done;
 } leadership_bench;
 
-/* Who leads while we do not. */
+/* The leader while this one does not lead. */
 extern const struct kelp_holder leadership_other;
 
-/* Around each test. */
+/* Fixtures of each test. */
 void leadership_setup(void);
 void leadership_teardown(void);
 
 void leadership_tick(uint64_t ms);
-/* etcd's answer: the plan and a map of that generation, or nothing. */
+/* Let etcd answer with the plan and a map of that generation, or with nothing. */
 void leadership_answer_read(uint64_t generation);
-/* etcd has a map of generation 1 whose two shards are each other's backup. */
+/* Let etcd answer with a map of generation 1 whose two shards back each other up. */
 void leadership_answer_replicated(void);
-/* worker-0 or another one says hello; and one that joins, whose plan is written. */
+/* A worker sends a hello: worker-0; one of this id; worker-0, which also joins and whose plan is
+ * written. */
 struct kelp_session *leadership_greet(uint64_t incarnation);
 struct kelp_session *leadership_greet_as(const char *id, uint64_t incarnation);
 struct kelp_session *leadership_join(void);
-/* A shard registers and answers: all is there to open a generation. */
+/* A shard registers and answers, so that a generation can be opened. */
 void leadership_connect_one(const char *id, uint64_t loaded_generation);
 void leadership_connect_shard(void);
-/* The shard has the whole model at that step; with a serial, its snapshot of it is durable. */
+/* The shard reports the whole model at that step; with a serial, also that its snapshot is
+ * durable. */
 void leadership_report(struct kelp_link *link, uint64_t step, uint64_t serial);
-/* The shard has that map of generation 1. */
+/* The shard reports that map of generation 1. */
 void leadership_report_map(struct kelp_link *link, uint64_t serial);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * A partition under test, and the shell around it: gradients are texts such as "((0+1)+(2+3))", so
- * that association is visible. Merges and applies are carried out when the test says so.
+ * A partition under test, and its shell: gradients are texts such as "((0+1)+(2+3))", which show
+ * the association. Merges and applies are done when the test wants.
  */
 #ifndef KELP_TESTS_LIB_CORES_PARTITION_BENCH_H
 #define KELP_TESTS_LIB_CORES_PARTITION_BENCH_H
@@ -45,8 +45,8 @@ struct bench {
     size_t past_count;
     struct kelp_offer offers[BENCH_OFFERS_MAX];
     size_t offer_count;
-    bool compares;   /* contents are the letters of the text; false: all are the same */
-    uint32_t author; /* of what is pushed next */
+    bool compares;                 /* contents differ by the text's letters; false: all are equal */
+    uint32_t author;               /* of the next push */
     struct kelp_conflict conflict; /* the latest */
     size_t conflict_count;
     struct kelp_action replicated[BENCH_REPLICATED_MAX]; /* actions of replication, in order */
@@ -55,11 +55,11 @@ struct bench {
 extern struct bench bench;
 
 uint64_t bench_new_handle(const char *text);
-/* FNV-1a of the letters and digits of a text: "(0+1)" and "01" have the same. */
+/* FNV-1a of a text's letters and digits, so that "(0+1)" and "01" have the same content. */
 struct kelp_content bench_content(const char *text);
 size_t bench_live_handles(void);
 struct kelp_partition_view bench_view(void);
-/* Sort what the partition asked for into the bench. */
+/* Sort the partition's actions into the bench. */
 void bench_take_actions(void);
 void bench_finish_merge(size_t which);
 void bench_finish_merges(void);
@@ -68,11 +68,11 @@ void bench_open_hollow(void);
 void bench_open_control(void);
 void bench_open_skipping(void);
 void bench_open_other(void);
-/* Partition `index` in another place than that of a primary that is alone. */
+/* Open partition `index` in another place than that of a primary without followers. */
 void bench_open_replica(uint32_t index, const struct kelp_partition_start *start);
-/* The next action of replication, which must be of this kind. */
+/* Take the next action of replication, which must be of this kind. */
 struct kelp_action bench_replicated(enum kelp_action_kind kind);
-/* Of two partitions, this one, of a job that leaves steps out. */
+/* Open this one of two partitions, of a job that skips steps. */
 void bench_open_deciding(uint32_t index);
 void bench_close(void);
 struct kelp_control_word bench_train_word(uint64_t version, uint64_t step);
@@ -81,7 +81,7 @@ void bench_push_as(const struct kelp_control_word *word, uint32_t first, uint32_
 void bench_push(uint32_t first, uint32_t count, const char *text);
 void bench_pull(uint64_t requester, enum kelp_pull_mode mode, uint64_t target, bool holds,
                 uint64_t held);
-/* One whole training step by four lanes. */
+/* Make a complete training step of four lanes. */
 void bench_train_step(void);
 
 #endif

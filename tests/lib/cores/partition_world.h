@@ -1,6 +1,6 @@
 /*
- * Partitions of one job, the tree of lanes, and the shell around them, for random orders of events.
- * Each thing that a partition asks for is checked against what the step must be.
+ * Partitions of one job, the tree of lanes, and their shell, for random orders of events. Each
+ * action of a partition is checked against what the step must be.
  */
 #ifndef KELP_TESTS_LIB_CORES_PARTITION_WORLD_H
 #define KELP_TESTS_LIB_CORES_PARTITION_WORLD_H
@@ -15,9 +15,9 @@
 #define WORLD_REQUESTERS  6
 #define WORLD_TEXT_MAX    256
 #define WORLD_HISTORY_MAX 64
-#define WORLD_HELPERS     2 /* the last requesters of all take offers without waiting */
+#define WORLD_HELPERS     2 /* the last requesters accept offers without waiting */
 
-/* A merge or an apply that the shell has not finished yet. */
+/* A merge or an apply under way in the shell. */
 struct world_work {
     uint32_t partition;
     struct kelp_action action;
@@ -45,7 +45,7 @@ extern struct orders_world {
     uint64_t records;
     uint64_t steps[WORLD_PARTITIONS];
     struct world_expectation expected[WORLD_PARTITIONS][WORLD_REQUESTERS];
-    struct kelp_snapshot_order orders[WORLD_PARTITIONS]; /* that wait */
+    struct kelp_snapshot_order orders[WORLD_PARTITIONS]; /* waiting */
     uint64_t serial;
     uint64_t snapshots;
     uint64_t pasts;
@@ -59,7 +59,7 @@ extern struct orders_world {
     uint64_t decisions; /* values that partitions applied */
 } orders_world;
 
-/* ck_assert() writes to a file each time that it holds; this is called millions of times. */
+/* ck_assert() writes to a file for each success; this is called millions of times. */
 #define world_must(condition)                                                                      \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -67,26 +67,26 @@ extern struct orders_world {
         }                                                                                          \
     } while (0)
 
-/* A random number below that. */
+/* A random number less than `below`. */
 uint64_t world_pick(uint64_t below);
 
 /* Samples of the lanes [first, end). */
 uint64_t world_samples_of(const struct kelp_control_word *word, uint32_t first, uint32_t end);
-/* What the node must be worth: "" when it has no samples. */
+/* The expected value of the node; "": it has no samples. */
 void world_expression(const struct kelp_control_word *word, uint32_t first, uint32_t count,
                       char *text);
 uint64_t world_new_handle(const char *text);
 struct kelp_content world_content_of(const char *text);
 
 struct kelp_partition_view world_view(uint32_t partition);
-/* What a partition tells of a step: as many numbers as its slice has nodes. */
+/* A partition's share of a step: as many numbers as its slice has nodes. */
 void world_share_at(uint32_t partition, uint64_t step, struct kelp_decision_share *ret_share);
-/* What they decide about a step that is not skipped: `count` values. */
+/* The decision about a step that is not skipped: `count` values. */
 uint32_t world_decided_at(uint64_t step, double *values);
 
-/* Check and note what the partition asked for. */
+/* Check and note the partition's actions. */
 void world_take_actions(uint32_t partition);
-/* A merge or an apply comes to its end. */
+/* Finish a merge or an apply. */
 void world_finish_work(size_t which);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * A placement under test: two shards wanted, two workers. Calls return the bits of what is to be
- * done (DID()).
+ * A placement under test that wants two shards and has two workers. Calls return the kinds of the
+ * emitted actions as bits (DID()).
  */
 #ifndef KELP_TESTS_LIB_CORES_PLACEMENT_BENCH_H
 #define KELP_TESTS_LIB_CORES_PLACEMENT_BENCH_H
@@ -13,12 +13,12 @@
 extern struct placement_bench {
     struct kelp_placement machine;
     uint64_t now;
-    const bool *owes; /* what each event says of snapshots; NULL: nothing */
+    const bool *owes; /* what each event reports of owed snapshots; NULL: none */
 } placement_bench;
 
 void placement_setup(void);
 void placement_teardown(void);
-/* Bits of what is to be done; the actions come in the order of their kinds. */
+/* Returns the kinds of the emitted actions, which must be in the order of their kinds. */
 uint32_t placement_apply(struct kelp_placement_event event);
 uint32_t placement_map_read(struct kelp_map *map);
 uint32_t placement_none_read(void);
