@@ -1,6 +1,6 @@
 /*
  * Files next to the source tree that may be missing: real data sets and reference fixtures. A test
- * that needs one and does not find it says so and counts as skipped.
+ * that needs a missing file reports that and counts as skipped.
  */
 #ifndef KELP_TESTS_LIB_SHARED_FILES_H
 #define KELP_TESTS_LIB_SHARED_FILES_H

@@ -1,7 +1,7 @@
 /*
- * An etcd of three members on loopback, for what one member cannot show: a change of its leader, a
- * member that is gone or stopped, a lost quorum. Everything here fails the running test when it
- * cannot do its work; call etcd_fixture_require() first.
+ * An etcd of three members on loopback, for what one member cannot show: a change of leader, a
+ * member that is gone or stopped, a lost quorum. On an error these functions fail the running test;
+ * call etcd_fixture_require() first.
  */
 #ifndef KELP_TESTS_LIB_ETCD_ETCD_CLUSTER_H
 #define KELP_TESTS_LIB_ETCD_ETCD_CLUSTER_H
@@ -24,18 +24,18 @@ struct etcd_cluster {
     } members[ETCD_CLUSTER_MEMBERS];
 };
 
-/* Starts all members with an empty store and waits until they have a leader. */
+/* Start all members with an empty store and wait until they have a leader. */
 void etcd_cluster_start(struct etcd_cluster *cluster);
 void etcd_cluster_stop(struct etcd_cluster *cluster);
 
-/* The member that leads; waits for one. */
+/* Index of the leader; waits for one. */
 int etcd_cluster_leader(struct etcd_cluster *cluster);
-/* Hand the lead to another member, in order. */
+/* Transfer leadership to another member. */
 void etcd_cluster_move_leader(struct etcd_cluster *cluster, int to);
 
-/* A member is to come, and has not started. */
+/* Add a member to the cluster that does not start. */
 void etcd_cluster_expect_member(struct etcd_cluster *cluster);
-/* SIGKILL; and back, with its data, on the same ports. */
+/* Kill a member with SIGKILL; restart it with its data on the same ports. */
 void etcd_cluster_kill(struct etcd_cluster *cluster, int member);
 void etcd_cluster_restart(struct etcd_cluster *cluster, int member);
 /* SIGSTOP, SIGCONT: connections stay open, nothing is answered. */

@@ -1,13 +1,13 @@
 /*
- * What the fake device knows of each operator: which of its arguments are device memory, and how
- * the CPU runs it.
+ * What the fake device knows about each operator: which arguments are device memory, and how the
+ * CPU runs it.
  */
 #ifndef KELP_TESTS_LIB_FAKE_FAKE_OPERATORS_H
 #define KELP_TESTS_LIB_FAKE_FAKE_OPERATORS_H
 
 #include "kernels/device.h"
 
-/* X(operator, struct of its arguments): those of kernels/device.h that take one. */
+/* X(operator, argument struct): the operators of kernels/device.h that take one. */
 #define FAKE_STRUCT_OPERATORS(X)                                                                   \
     X(matmul, kelp_matmul)                                                                         \
     X(linear, kelp_linear)                                                                         \
@@ -48,8 +48,8 @@
     X(conv2d, kelp_conv2d_run)                                                                     \
     X(conv2d_gradient, kelp_conv2d_run)
 
-/* Of the others: fill(y, scalar, count), axpy(y, scalar, a, count), add and subtract(y, a, b,
- * count). */
+/* Arguments of the others: fill(y, scalar, count), axpy(y, scalar, a, count), add and
+ * subtract(y, a, b, count). */
 struct fake_flat {
     float *y;
     float scalar;
@@ -64,17 +64,17 @@ union fake_arguments {
 #undef FAKE_ARGUMENTS
 };
 
-/* An argument that is device memory, or NULL. */
+/* A device memory argument of an operator, which may be NULL. */
 struct fake_operand {
-    const char *name; /* NULL: behind the last one */
+    const char *name; /* NULL: the end of the list */
     size_t offset;    /* of the pointer, in the arguments */
-    bool written;     /* it may be */
+    bool written;     /* may be written */
 };
 
 struct fake_operator {
     const char *name;
     const struct fake_operand *operands;
-    /* arguments: pointers that the CPU can follow. */
+    /* arguments: with host pointers. */
     void (*run)(struct kelp_stream *cpu, const union fake_arguments *arguments);
 };
 

@@ -1,5 +1,5 @@
-/* Private to golden_single.c: one case each of the fixtures of losses and of single operations. The
- * case's name says which ("conv2d_3x3_s2_p1_nobias", "smooth_l1_beta0.5"). */
+/* Private to golden_single.c: checks of one case of the fixtures of losses and of single
+ * operations. The case's name says which ("conv2d_3x3_s2_p1_nobias", "smooth_l1_beta0.5"). */
 #ifndef KELP_TESTS_LIB_GOLDEN_GOLDEN_SINGLE_H
 #define KELP_TESTS_LIB_GOLDEN_GOLDEN_SINGLE_H
 

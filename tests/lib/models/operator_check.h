@@ -1,6 +1,6 @@
 /*
- * An operator against a plain forward function in double: the output near to it, gradients near to
- * its central differences, and every instruction set to the same bits.
+ * Compares an operator with a plain forward function in double: the output must be near to it,
+ * gradients near to its central differences, and every instruction set must give the same bits.
  */
 #ifndef KELP_TESTS_LIB_MODELS_OPERATOR_CHECK_H
 #define KELP_TESTS_LIB_MODELS_OPERATOR_CHECK_H

@@ -1,6 +1,6 @@
 /*
- * Certificates for tests: an authority in a folder, and what it issues. Everything here fails the
- * running test when it cannot do its work.
+ * Certificates for tests: an authority in a folder, and certificates that it issues. On an error
+ * these functions fail the running test.
  */
 #ifndef KELP_TESTS_LIB_TLS_TEST_CERTIFICATES_H
 #define KELP_TESTS_LIB_TLS_TEST_CERTIFICATES_H
@@ -9,12 +9,12 @@
 
 #include "common/tls/credentials.h"
 
-/* FOLDER/AUTHORITY. */
+/* Create the authority FOLDER/AUTHORITY. */
 void kelp_test_authority(const char *folder, const char *authority);
 
-/* FOLDER/OUT with a certificate of FOLDER/AUTHORITY for "JOB/ROLE[/ID]" or "etcd", valid until
- * days from now (negative: it has expired). host: NULL for none. Written again when it is
- * there. */
+/* Write FOLDER/OUT with a certificate from FOLDER/AUTHORITY for "JOB/ROLE[/ID]" or "etcd", valid
+ * for so many days from now (negative: expired). host: NULL for none. An existing one is
+ * overwritten. */
 struct kelp_test_issue {
     const char *folder;
     const char *authority;
@@ -24,10 +24,10 @@ struct kelp_test_issue {
     int days;
 };
 void kelp_test_issue(const struct kelp_test_issue *issue);
-/* The same, that many seconds longer. */
+/* The same, valid for so many more seconds. */
 void kelp_test_issue_for(const struct kelp_test_issue *issue, int seconds);
 
-/* FOLDER/OUT, opened; kelp_credentials_close() it. */
+/* Open FOLDER/OUT; kelp_credentials_close() it. */
 struct kelp_credentials *kelp_test_credentials(const char *folder, const char *out);
 
 #endif
