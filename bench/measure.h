@@ -1,4 +1,4 @@
-/* What the measurements of single calls share. */
+/* Shared by the measurements of single calls. */
 #ifndef KELP_BENCH_MEASURE_H
 #define KELP_BENCH_MEASURE_H
 

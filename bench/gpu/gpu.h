@@ -1,5 +1,5 @@
 /*
- * What the files of the benchmark gpu share.
+ * Shared by the files of the benchmark gpu.
  */
 #ifndef KELP_BENCH_GPU_GPU_H
 #define KELP_BENCH_GPU_GPU_H
@@ -11,7 +11,7 @@ _Noreturn void gpu_fail(const struct kelp_error *error);
 
 #define GPU_MI (1024u * 1024u)
 
-/* Rounds whose median a number is. */
+/* Limit for the number of rounds of a median. */
 #define GPU_ROUNDS_MAX 1000u
 extern uint32_t gpu_rounds;
 
@@ -19,14 +19,14 @@ extern uint32_t gpu_rounds;
 double gpu_measure(struct kelp_stream *on, void (*run)(const void *), const void *argument);
 
 #define GPU_SLOT_COUNT                                                                             \
-    (128u * GPU_MI) /* floats of the large buffers: far more than a cache holds */
+    (128u * GPU_MI) /* floats of the large buffers, far more than a cache holds */
 #define GPU_SMALL_COUNT (4u * GPU_MI)
 #define GPU_ROWS        65536u
 #define GPU_CLASSES     1000u
 #define GPU_TABLE_ROWS  100000u
 #define GPU_TABLE_IDS   1000000u
 
-/* Device memory. x and dy are read alone; scale holds 1. */
+/* Device memory. x and dy are only read; scale holds 1. */
 struct gpu_memory {
     float *x, *dy, *out, *more;               /* float32[GPU_SLOT_COUNT] */
     float *weight, *bias, *small, *small_two; /* float32[GPU_SMALL_COUNT] */
@@ -38,34 +38,34 @@ struct gpu_memory {
     uint64_t *seed_step;
     double *sums; /* float64[GPU_ROWS][KELP_LOSS_SUMS] */
 };
-/* These end the program where they fail. */
+/* These functions end the program on an error. */
 void gpu_memory_init(struct gpu_memory *memory, struct kelp_device *device,
                      struct kelp_stream *stream);
 void gpu_memory_fini(const struct gpu_memory *memory, struct kelp_device *device);
 
-/* A table of operators against copy_gbs, what a copy within the memory reaches, or where that is 0
- * against the operator `copy`: what was compared with. names: of these alone, where there are any.
- */
+/* Print a table of operators, compared with copy_gbs, the bandwidth of a copy within the memory,
+ * or if that is 0 with the operator `copy`. Returns the bandwidth compared with. names: run only
+ * these, if there are any. */
 double gpu_bench_operators(struct kelp_stream *stream, const struct gpu_memory *memory,
                            char **names, int name_count, double copy_gbs);
 
-/* A table of copies to and from the host, and of launches. */
+/* Print a table of copies to and from the host, and of launches. */
 void gpu_bench_host(struct kelp_device *device, struct kelp_stream *stream,
                     const struct gpu_memory *memory);
 
-/* Device memory, larger than any convolution or product of the benchmark needs. The first three are
- * read alone. */
+/* Device memory, larger than any convolution or product of the benchmark needs. The first three
+ * are only read. */
 struct gpu_operands {
     const float *x, *weight, *dy;
     float *out, *workspace;
-    double copy_gbs; /* of a copy within it */
+    double copy_gbs; /* bandwidth of a copy within it */
 };
 
-/* A table of products in each precision, and of cuBLASLt's fastest kernel for each. */
+/* Print a table of products in each precision, with cuBLASLt's fastest kernel for each. */
 void gpu_bench_products(const struct gpu_operands *operands);
 
-/* A table of what Kelp does of those of ResNet-18 and the convnet in each precision, and of what
- * cuDNN does by its deterministic algorithms; and one of grouped ones against a copy. */
+/* Print a table of the convolutions of ResNet-18 and the convnet in each precision, by Kelp and
+ * by cuDNN's deterministic algorithms; and one of grouped convolutions, compared with a copy. */
 void gpu_bench_convolutions(const struct gpu_operands *operands);
 
 #endif

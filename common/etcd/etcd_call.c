@@ -8,12 +8,12 @@
 /*
  * One request and its answer. An attempt ends in one of four ways:
  *
- *   answered      a 200: done.
- *   refused       etcd said no: done, unless it is a passing trouble of the cluster's.
- *   not sent      no byte of it left: tried again with the next endpoint, until the deadline.
- *   lost          sent, no answer. A repeatable call is tried again; any other one ends here with
- *                 KELP_ERR_TIMEOUT, as it may have been applied: only the caller can tell whether a
- *                 second one would do harm.
+ *   answered      with a 200: done.
+ *   refused       by etcd: done, unless the cluster has temporary trouble.
+ *   not sent      no byte was sent: tried again with the next endpoint, until the deadline.
+ *   lost          sent without an answer. A repeatable call is tried again; any other call ends
+ *                 with KELP_ERR_TIMEOUT, because it may have been applied: only the caller knows
+ *                 whether a second attempt would do harm.
  */
 
 enum {

@@ -4,10 +4,11 @@
 #include "common/etcd/etcd_internal.h"
 
 /*
- * A lease: kept alive every third of its time to live. When it ends is counted from the moment the
- * last successful keep-alive was *sent*, so that we never believe in it longer than etcd does.
+ * A lease, kept alive every third of its time to live. Its end is counted from the moment at which
+ * the last successful keep-alive was *sent*, so it never ends later here than in etcd.
  *
- *     alive -> lost      etcd says that it is gone, or no keep-alive got through for its whole time
+ *     alive -> lost      etcd reports that it is gone, or no keep-alive succeeded for its whole
+ * time
  */
 
 struct kelp_etcd_lease {

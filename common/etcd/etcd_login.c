@@ -6,15 +6,16 @@
 #include "common/tls/login.h"
 
 /*
- * An etcd with users wants to know who asks. Nobody logs in before he is asked to:
+ * An etcd with users requires a token from its clients. The client logs in only when a call needs
+ * one:
  *
- *   refused    a call of nobody, or of a token that has run out: it waits, and the first one to
- *              wait has the client log in.
- *   logged in  all that wait are tried again with the new token.
- *   failed     all that wait fail with the reason; they are tried again when etcd cannot be
- * reached.
+ *   refused    a call without a token, or with an expired one: it waits, and the first such call
+ *              makes the client log in.
+ *   logged in  all waiting calls are tried again with the new token.
+ *   failed     all waiting calls fail with the reason; if etcd cannot be reached, they are tried
+ *              again.
  *
- * The file with name and password is read for each login, so that it may be replaced.
+ * The file with name and password is read for each login, so it may be replaced.
  */
 
 enum {

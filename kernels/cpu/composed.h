@@ -1,8 +1,7 @@
 /*
- * Operators of kernels/operators.h that are composed of others, by the table of the stream: one
- * call for what a device may do at once. The order of their parts is part of what they compute.
- *
- * Private to kernels/cpu.
+ * Operators of kernels/operators.h that are composed of others, through the stream's table: one
+ * call for what a device may compute at once. The order of their parts affects the result. Private
+ * to kernels/cpu.
  */
 #ifndef KELP_KERNELS_CPU_COMPOSED_H
 #define KELP_KERNELS_CPU_COMPOSED_H

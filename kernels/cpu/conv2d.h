@@ -1,6 +1,6 @@
 /*
- * The CPU's 2-D convolution in its two ways; kernels/device.h says what each function does. Which
- * way a convolution goes follows from its shape alone. Private to kernels/ and its tests.
+ * The CPU's 2-D convolution, in two ways; kernels/device.h describes each function. The shape alone
+ * determines which way is used. Private to kernels/ and its tests.
  */
 #ifndef KELP_KERNELS_CPU_CONV2D_H
 #define KELP_KERNELS_CPU_CONV2D_H
@@ -10,28 +10,28 @@
 #include "kernels/cpu/loops/loops.h"
 #include "kernels/device.h"
 
-/* The product of one position of the kernel with `count` neighbouring positions of the input, for
- * as many positions of the output. */
+/* The product of one kernel position with `count` consecutive input positions, for as many
+ * output positions. */
 struct kelp_conv2d_tap {
-    uint32_t tap;  /* of those that meet the input at all */
-    uint32_t x, y; /* first position in input and output planes */
+    uint32_t tap;  /* index among the taps that meet the input */
+    uint32_t x, y; /* first position in the input and output planes */
     uint32_t count;
 };
 
 struct kelp_conv2d {
     struct kelp_conv2d_shape shape;
-    bool by_taps;                 /* else by columns */
+    bool by_taps;                 /* otherwise by columns */
     struct kelp_conv2d_tap *taps; /* grouped by tap */
     uint32_t tap_count;
-    uint32_t *kernel_positions; /* of each tap that meets the input */
+    uint32_t *kernel_positions; /* for each tap that meets the input */
     uint32_t used;              /* taps that meet the input */
     uint32_t chunk;             /* samples at a time */
-    /* The first tap meets every position of the output, or of the input, so that what is added up
-     * needs no zeros to begin with. */
+    /* The first tap meets every position of the output, or of the input, so that sums need not
+     * start from zeros. */
     bool covers_output, covers_input;
 };
 
-/* What both ways need to run. */
+/* What both ways need. */
 struct kelp_conv2d_context {
     const struct kelp_gemm *gemm;
     const struct kelp_window_loops *loops;
@@ -51,7 +51,7 @@ uint64_t kelp__conv2d_columns_workspace(const struct kelp_conv2d_shape *shape);
 kelp_status kelp__conv2d_columns_forward(const struct kelp_conv2d_context *context);
 kelp_status kelp__conv2d_columns_gradient(const struct kelp_conv2d_context *context);
 
-/* By taps (conv2d_taps.c): for many. Errors of create: KELP_ERR_NO_MEMORY. */
+/* By taps (conv2d_taps.c): for many channels. Errors of create: KELP_ERR_NO_MEMORY. */
 kelp_status kelp__conv2d_taps_create(struct kelp_conv2d *conv, struct kelp_error *reterr);
 uint64_t kelp__conv2d_taps_workspace(const struct kelp_conv2d *conv);
 kelp_status kelp__conv2d_taps_forward(const struct kelp_conv2d_context *context);

@@ -147,7 +147,7 @@ static void loaded(void *user)
     free_load(load);
 }
 
-/* ---- what is to be loaded ---- */
+/* ---- preparing a load ---- */
 
 /* Parse the manifest that came with the map, which must be that of the checkpoint to restore. A
  * shard that reads nothing of the checkpoint needs none, and gets none if it joins after the

@@ -250,7 +250,7 @@ static kelp_status other_head(const char *folder, const struct kelp_snapshot_id 
                               const char *text, struct kelp_error *reterr)
 {
     struct kelp_snapshot_id held = {0};
-    /* NOLINTNEXTLINE(cert-err34-c): for a text alone, and the digest over it was right */
+    /* NOLINTNEXTLINE(cert-err34-c): only for an error text, and the digest was right */
     if (sscanf(text, HEAD_LINE "state generation=%" SCNu64 " step=%" SCNu64, &held.generation,
                &held.step) != 2 ||
         (held.generation == id->generation && held.step == id->step)) {

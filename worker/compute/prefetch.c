@@ -8,7 +8,7 @@
 /*
  *     EMPTY -> ASKED -> READING -> READY -> EMPTY
  *                ^                   |
- *                +-------------------+  others are asked for
+ *                +-------------------+  other samples are requested
  */
 enum state { EMPTY, ASKED, READING, READY };
 

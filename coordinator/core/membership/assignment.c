@@ -1,9 +1,9 @@
 /*
- * The split. With n seats and L lanes each seat gets q = L / n lanes or q + 1, and L mod n of them
- * get the larger share. Which ones is free; each choice moves the borders, and with them the number
- * of tree nodes that the ranges break into, which is the number of gradient slices that travel.
- * A dynamic programme over (seat, larger shares still to give) finds the cheapest; ties go to the
- * larger share first, so that the result is a function of n and L alone.
+ * The split. With n seats and L lanes each seat gets q = L / n lanes or q + 1, and L mod n seats
+ * get the larger share. The choice of these seats moves the borders of the ranges, and so changes
+ * the number of tree nodes that the ranges consist of, which is the number of gradient slices to
+ * send. Dynamic programming over (seat, larger shares left) finds the cheapest choice; in a tie the
+ * larger share comes first, so that the result depends only on n and L.
  */
 #include "coordinator/core/membership/assignment.h"
 

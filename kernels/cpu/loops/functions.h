@@ -1,10 +1,8 @@
 /*
- * Functions of one number out of + - * / and bits alone, written without branches so that loops
- * over them are vectorised: the same bits from every instruction set and C library, which libm does
- * not promise. Polynomials are interpolations in Chebyshev nodes; errors are in units of the last
- * place (tests/unit/kernels/test_functions.c). NaN gives NaN.
- *
- * Private to kernels/ and its tests.
+ * Functions of one number from + - * / and bit operations only, without branches, so that loops
+ * over them are vectorised: the same bits with every instruction set and C library, which libm does
+ * not promise. Polynomials interpolate at Chebyshev nodes; errors are in units of the last place
+ * (tests/unit/kernels/test_functions.c). NaN gives NaN. Private to kernels/ and its tests.
  */
 #ifndef KELP_KERNELS_CPU_LOOPS_FUNCTIONS_H
 #define KELP_KERNELS_CPU_LOOPS_FUNCTIONS_H
@@ -39,13 +37,13 @@ struct kelp__math_exp_parts {
 };
 INLINE struct kelp__math_exp_parts kelp__math_exp_parts(float x)
 {
-    /* Past these e^x is 0 or infinite anyhow. */
+    /* Beyond these bounds e^x is 0 or infinite. */
     const float low = x < -104.0f ? -104.0f : x;
     const float clamped = low > 89.0f ? 89.0f : low;
-    /* Adding 1.5 x 2^23 rounds to the nearest whole number and leaves it in the low bits. */
+    /* Adding 1.5 x 2^23 rounds to the nearest whole number, which is then in the low bits. */
     const float shifted = clamped * 0x1.715476p+0f + 0x1.8p23f;
     const float n = shifted - 0x1.8p23f;
-    /* ln 2 in two parts, the first with few enough bits for n times it to be exact. */
+    /* ln 2 in two parts, the first with few enough bits that n times it is exact. */
     const float r = (clamped - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
     const float q =
         0.5f + r * (0.16666577f + r * (0.041666555f + r * (0.0083631776f + r * 0.0013926182f)));
@@ -122,7 +120,7 @@ INLINE float kelp__math_erf(float x)
 INLINE double kelp__math_log(double x)
 {
     const double infinity = __builtin_inf();
-    const double scaled = x < 0x1p-1000 ? x * 0x1p64 : x; /* normal, too, where x is not */
+    const double scaled = x < 0x1p-1000 ? x * 0x1p64 : x; /* makes denormal numbers normal */
     uint64_t bits;
     memcpy(&bits, &scaled, sizeof(bits));
     /* x = 2^n m, m between sqrt(1/2) and sqrt(2). */

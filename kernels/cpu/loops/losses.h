@@ -1,6 +1,6 @@
 /*
- * The losses of one element, and their slopes: the CPU's loops and the GPU's kernels compute the
- * same bits from them. Private to kernels/.
+ * Elementwise losses and their slopes, from which the CPU's loops and the GPU's kernels compute the
+ * same bits. Private to kernels/.
  */
 #ifndef KELP_KERNELS_CPU_LOOPS_LOSSES_H
 #define KELP_KERNELS_CPU_LOOPS_LOSSES_H
@@ -13,15 +13,16 @@ INLINE double kelp__loss_absolute(double x)
     return __builtin_fabs(x);
 }
 
-/* The logarithm that bce takes: PyTorch bounds it, so that a certain mistake costs 100. */
+/* The logarithm in bce: PyTorch bounds it, so that a prediction that is wrong for certain costs
+ * 100. */
 INLINE double kelp__loss_bounded_log(double x)
 {
     const double value = kelp__math_log(x);
     return value < -100.0 ? -100.0 : value;
 }
 
-/* Not yet divided by the number of elements; any loss of elements but that of quantiles.
- * Differences are taken in float32. */
+/* Not divided by the number of elements yet; any elementwise loss except quantiles. Differences
+ * are float32. */
 INLINE double kelp__loss_of(const int kind, double beta, float output, float target)
 {
     const double d = (double)(output - target), magnitude = kelp__loss_absolute(d);
@@ -74,11 +75,11 @@ INLINE float kelp__loss_slope(const int kind, float beta, float output, float ta
     }
 }
 
-/* The gradient of max(q e, (q - 1) e), e being the target less the output. */
+/* The gradient of max(q e, (q - 1) e), where e is the target minus the output. */
 INLINE float kelp__loss_quantile_slope(float q, float output, float target)
 {
     const float e = target - output;
-    /* At the corner the middle of both slopes, as PyTorch; NaN stays. */
+    /* At the corner the mean of both slopes, as in PyTorch; NaN stays. */
     const float at_corner = e == 0.0f ? 0.5f - q : e;
     return e > 0.0f ? -q : (e < 0.0f ? 1.0f - q : at_corner);
 }

@@ -1,7 +1,7 @@
 /*
- * Sums over a row in an order that vector registers of any width can follow: eight running sums,
- * element i in sum i % 8, then added up pairwise; a last part of fewer than eight behind them.
- * Private to the loops of kernels/cpu.
+ * Sums over a row in an order that suits vectors of any width: eight running sums, element i in sum
+ * i % 8, which are then added pairwise; then the last elements, fewer than eight. Private to the
+ * loops of kernels/cpu.
  */
 #ifndef KELP_KERNELS_CPU_LOOPS_SUMS_H
 #define KELP_KERNELS_CPU_LOOPS_SUMS_H
@@ -12,8 +12,8 @@
 
 #define LANES 8u
 
-/* Eight floats that the compiler keeps in registers, as many as the instruction set needs for them;
- * loads of any alignment go through memcpy(). */
+/* Eight floats that the compiler keeps in registers of the available width; memcpy() loads them
+ * at any alignment. */
 typedef float eight __attribute__((vector_size(32)));
 
 INLINE float kelp__sums_add_up(const eight *sums)
@@ -59,7 +59,7 @@ INLINE float kelp__sums_row_dot(const float *a, const float *b, uint64_t count)
     return sum;
 }
 
-/* The largest; what NaN gives is not defined, since it comes out of the exponentials anyhow. */
+/* The largest element; undefined for NaN, which the exponentials propagate anyway. */
 INLINE float kelp__sums_row_max(const float *x, uint64_t count)
 {
     float largest[LANES];
