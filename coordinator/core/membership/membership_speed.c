@@ -12,11 +12,9 @@
 #include "common/job/job.h"
 #include "coordinator/core/membership/membership.h"
 
-#define SMOOTHING 2u /* a new time has weight 1/2 */
-#define JUMP_MAX  2u /* a new time counts at most as so many times the smoothed one */
-#define SAMPLE_MS                                                                                  \
-    500u /* a time is the mean over this long, because a process may be slow in                    \
-          * bursts */
+#define SMOOTHING   2u   /* a new time has weight 1/2 */
+#define JUMP_MAX    2u   /* a new time counts at most as so many times the smoothed one */
+#define SAMPLE_MS   500u /* a time is the mean over this long: processes may be slow in bursts */
 #define LANE_US_MAX 3600000000u
 
 void kelp__membership_measure(struct kelp_member *member, const struct kelp_member_heard *heard,

@@ -1,8 +1,9 @@
 /*
  * One element of an optimizer's update, in the order of operations of torch.optim 1.13 (its
- * single-tensor functions): from the gradient and w to w', updating the slots' elements. Only + - *
- * / and the square root are used, so that a GPU gives the CPU's bits. Flags are constants inside
- * each loop of the CPU, so that the compiler sees code without branches. Private to kernels/.
+ * single-tensor functions): from the gradient and w to w', updating the slots' elements. Arithmetic
+ * is limited to + - * / and the square root, so that a GPU gives the CPU's bits. Flags are
+ * constants inside each loop of the CPU, so that the compiler sees code without branches. Private
+ * to kernels/.
  */
 #ifndef KELP_KERNELS_CPU_LOOPS_UPDATES_H
 #define KELP_KERNELS_CPU_LOOPS_UPDATES_H

@@ -6,9 +6,9 @@
 
 /*
  * Nodes lie in heap order: 1 is the root, 2i and 2i + 1 are the children of i, and node lanes + k
- * * is lane k. A present node has no present ancestor or descendant: an addition below a present
- * node  * is a duplicate, one above present nodes replaces them, and two siblings become their
- * parent at  * once. So at most `lanes` nodes are present at any time.
+ * is lane k. A present node has no present ancestor or descendant: an addition below a present node
+ * is a duplicate, one above present nodes replaces them, and two siblings become their parent at
+ * once. So at most `lanes` nodes are present at any time.
  */
 
 #define LEVELS_MAX 16 /* more than the levels of KELP_JOB_LANES_MAX lanes */

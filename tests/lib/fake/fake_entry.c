@@ -10,9 +10,7 @@
 #include "kernels/cuda_entry.h"
 #include "tests/lib/fake/fake_device.h"
 
-#define SEED                                                                                       \
-    "FAKE_GPU_SEED"                         /* without KELP_, which kelp train does not pass to    \
-                                             * workers */
+#define SEED       "FAKE_GPU_SEED"          /* no KELP_: kelp train keeps those from workers */
 #define RECORDINGS "FAKE_GPU_RECORDINGS"    /* 0: not supported */
 #define LAYOUT     "FAKE_GPU_CHANNELS_LAST" /* 0: images have channels first */
 
