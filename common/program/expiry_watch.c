@@ -22,7 +22,7 @@ struct kelp_expiry_watch {
     bool stopped;
 };
 
-/* False: the certificate is valid for long. */
+/* Warn if the certificate ends soon. False: it does not. */
 static bool tell_of(const struct kelp_certificate *certificate, const char *what, int64_t now_s,
                     const char *folder)
 {

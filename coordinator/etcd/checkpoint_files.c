@@ -45,7 +45,7 @@ static kelp_status write_file(const char *run, const char *folder, const char *n
     return kelp_files_write(path, text, strlen(text), reterr);
 }
 
-/* Copy the model's description from the run's folder, if it is there. */
+/* Copy the model card from the run's folder, if there is one. */
 static kelp_status copy_card(const char *run, const char *folder, struct kelp_error *reterr)
 {
     char path[PATH_BYTES];

@@ -1,5 +1,5 @@
 /*
- * The element-wise loops of the CPU's operators; kernels/device.h describes each.
+ * The element-wise loops of the CPU's operators; kernels/operators.h describes each.
  */
 #include "kernels/cpu/loops/loops.h"
 

@@ -1,6 +1,6 @@
 /*
- * The loops over windows of images: pooling, and the matrices that make a convolution a matrix
- * product. See kernels/device.h for what each does.
+ * The loops over windows of images: pooling (kernels/operators.h), and the matrices that turn a
+ * convolution into matrix products (struct kelp_window_loops).
  */
 #include <assert.h>
 #include <math.h>

@@ -64,7 +64,7 @@ static void follow_kept(struct kelp_partition *partition, struct kelp_actions *a
     kelp__partition_followed(partition, root->skipped, actions);
 }
 
-/* Apply roots that came early, one after the other. */
+/* If the next root came early, apply it. */
 static void follow_queued(struct kelp_partition *partition, struct kelp_actions *actions)
 {
     if (partition->phase == KELP_PARTITION_FOLLOWING &&
