@@ -226,6 +226,10 @@ static void add_split(struct operator_cases *cases)
     add_bias(cases, cases_draw(cases, 2100, 3300), 8);
     add_bias(cases, cases_draw(cases, 4100, 6000), 1);
     add_bias(cases, cases_draw(cases, 100, 140), cases_draw(cases, 129, 140));
+    /* So many parts that narrow blocks add them up. */
+    add_bias(cases, cases_draw(cases, 4400, 4600), 100);
+    add_bias(cases, cases_draw(cases, 9000, 9400), cases_draw(cases, 65, 71));
+    add_reduce(cases, 2, cases_draw(cases, 4400, 4600), 100);
     add_reduce(cases, 3, cases_draw(cases, 1030, 1100), 6);
     add_reduce(cases, 2, cases_draw(cases, 260, 300), 32);
     add_reduce(cases, 4, cases_draw(cases, 1025, 2000), 1);
