@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/cluster/job_find.h"
 #include "cli/cluster/run_client.h"
 #include "cli/cluster/run_own.h"
 #include "cli/launch/children/children.h"
@@ -283,10 +284,21 @@ static bool may_come(kelp_status status)
            status == KELP_ERR_TIMEOUT || status == KELP_ERR_BUSY;
 }
 
+/* Looked up once: many hosts may wait for long. */
+static const char *say_missing(struct node *node, struct kelp_error *missing)
+{
+    if (missing->status == KELP_OK) {
+        (void)!kelp_job_missing(node->client, missing);
+        kelp_error_prefix(missing, "waiting for the job");
+    }
+    return missing->text;
+}
+
 /* Wait for the job's text. False with KELP_OK: a signal came first. */
 static bool wait_for_spec(struct node *node, struct kelp_guard *guard, struct kelp_error *reterr)
 {
     struct pollfd signal = {.fd = kelp_guard_fd(guard), .events = POLLIN};
+    struct kelp_error missing = {.status = KELP_OK};
 
     reterr->status = KELP_OK;
     while (kelp_guard_stage(guard) == KELP_GUARD_RUN) {
@@ -297,9 +309,7 @@ static bool wait_for_spec(struct node *node, struct kelp_guard *guard, struct ke
             break;
         }
         kelp_display_wait(&node->display,
-                          status == KELP_ERR_NOT_FOUND
-                              ? "waiting for the job: kelp submit puts it into etcd"
-                              : reterr->text,
+                          status == KELP_ERR_NOT_FOUND ? say_missing(node, &missing) : reterr->text,
                           kelp_clock_ms());
         reterr->status = KELP_OK;
         (void)poll(&signal, 1, ASK_PERIOD_MS);

@@ -669,7 +669,7 @@ KELP_TEST(mistyped)
     kelp_test_command_start(&hosts[0], folder.path,
                             (const char *[]){"node", "--etcd", etcd.url, "--job", "host", "--host",
                                              "a", "--workers", "1", NULL});
-    kelp_test_command_await(&hosts[0], "waiting for the job");
+    kelp_test_command_await(&hosts[0], "has no job 'host'; it has hosts, other\n");
     expect_missing((const char *[]){"wait", "host", "--etcd", etcd.url, NULL});
     expect_missing((const char *[]){"status", "host", "--etcd", etcd.url, NULL});
     expect_missing((const char *[]){"stop", "host", "--etcd", etcd.url, NULL});
