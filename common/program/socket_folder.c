@@ -81,7 +81,7 @@ static bool is_ours(int folder, const char *path)
            (about.st_mode & 07777) == 0700;
 }
 
-/* The folder's descriptor, or -1. */
+/* The folder's descriptor, or -1 with errno. */
 static int open_folder(const char *path)
 {
     int fd = path[0] == '/' && strlen(path) <= KELP_SOCKET_FOLDER_MAX
@@ -91,6 +91,7 @@ static int open_folder(const char *path)
     if (fd >= 0 && !is_ours(fd, path)) {
         (void)close(fd);
         fd = -1;
+        errno = EPERM;
     }
     return fd;
 }
@@ -183,11 +184,12 @@ kelp_status kelp_socket_folder_make(char path[KELP_SOCKET_FOLDER_MAX + 1], int *
     kelp_socket_folder_clear();
     do {
         (void)snprintf(path, KELP_SOCKET_FOLDER_MAX + 1, "%s" PATTERN, parent());
-        if (!mkdtemp(path)) { /* 0700 */
+        if (!mkdtemp(path) || chmod(path, 0700) != 0) { /* whatever the umask takes */
             int error = errno;
             path[0] = '\0';
             *ret_held = -1;
-            return kelp_fail(reterr, KELP_ERR_IO, "cannot make a folder for sockets in '%s': %s",
+            return kelp_fail(reterr, KELP_ERR_IO,
+                             "cannot make a folder for sockets in '%s': %s; TMPDIR says where",
                              parent(), strerror(error));
         }
     } while (!hold(path, ret_held));
