@@ -155,30 +155,58 @@ bool kelp__mirror_is_due(const struct kelp__mirror *mirror, uint32_t index, uint
 }
 
 void kelp__mirror_leave(struct kelp__mirror *mirror, struct kelp_stream *stream,
-                        const float *gradient, uint32_t index, uint64_t first)
+                        struct kelp_stream *copies, const float *gradient, uint32_t index,
+                        uint64_t first)
 {
     const uint64_t end = kelp__mirror_left(mirror);
     if (!kelp__mirror_is_due(mirror, index, first)) {
         return; /* copied with the next tensor */
     }
-    stream->table->copy_out(stream, mirror->leaving + first, gradient + first,
-                            (size_t)(end - first) * sizeof(float));
-    mirror->parts[mirror->part_count++] = (struct kelp__mirror_part){
-        .first = first, .count = end - first, .index = index, .mark = stream->table->mark(stream)};
+    struct kelp__mirror_part *part = &mirror->parts[mirror->part_count++];
+    *part = (struct kelp__mirror_part){.first = first,
+                                       .count = end - first,
+                                       .index = index,
+                                       .computed = stream->table->mark(stream)};
+    copies->table->after(copies, stream, part->computed);
+    copies->table->copy_out(copies, mirror->leaving + first, gradient + first,
+                            (size_t)part->count * sizeof(float));
+    part->mark = copies->table->mark(copies);
+    mirror->leaves = true;
+    if (index == 0) { /* the next piece overwrites the gradient */
+        stream->table->after(stream, copies, part->mark);
+    }
 }
 
-void kelp__mirror_arrive(struct kelp__mirror *mirror, struct kelp_stream *stream, float *gradient,
-                         void (*tell)(void *user, uint32_t index), void *user)
+kelp_status kelp__mirror_arrive(struct kelp__mirror *mirror, struct kelp_stream *stream,
+                                struct kelp_stream *copies, float *gradient,
+                                void (*tell)(void *user, uint32_t index), void *user,
+                                struct kelp_error *reterr)
 {
     for (uint32_t i = 0; i < mirror->part_count; i++) {
         const struct kelp__mirror_part *part = &mirror->parts[i];
-        if (!stream->table->wait_mark(stream, part->mark)) {
-            return;
+        if (!stream->table->wait_mark(stream, part->computed)) {
+            kelp__mirror_abandon(mirror, copies);
+            return KELP_OK; /* the stream says what failed */
+        }
+        if (!copies->table->wait_mark(copies, part->mark)) {
+            mirror->leaves = false;
+            return copies->table->wait(copies, reterr);
         }
         memcpy(gradient + part->first, mirror->leaving + part->first,
                (size_t)part->count * sizeof(float));
         if (tell) {
             tell(user, part->index);
         }
+    }
+    mirror->leaves = false;
+    return KELP_OK;
+}
+
+void kelp__mirror_abandon(struct kelp__mirror *mirror, struct kelp_stream *copies)
+{
+    if (mirror->leaves) {
+        const kelp_status status = copies->table->wait(copies, NULL);
+        (void)status; /* nobody reads what came */
+        mirror->leaves = false;
     }
 }

@@ -14,7 +14,8 @@
 struct kelp__mirror_part {
     uint64_t first, count; /* elements */
     uint32_t index;        /* of the first tensor in it */
-    uint64_t mark;         /* behind its copy */
+    uint64_t computed;     /* mark of the stream that computes it, behind the part */
+    uint64_t mark;         /* of the copies, behind its copy */
 };
 
 /* Tensors whose weights come to the device together. */
@@ -29,6 +30,7 @@ struct kelp__mirror {
     float *leaving; /* owned host memory that copies go to, likewise */
     struct kelp__mirror_part *parts; /* owned; room for all of the gradient */
     uint32_t part_count;
+    bool leaves;                       /* parts were enqueued whose copies were not waited for */
     struct kelp__mirror_group *groups; /* owned; room for one of each tensor */
     uint32_t *group_of;                /* owned; of each tensor */
     uint32_t group_count;
@@ -76,11 +78,13 @@ bool kelp__mirror_is_there(const struct kelp__mirror *mirror);
  * begin, before the backward pass is enqueued; leave, as soon as all that completes the tensors
  * from index on is enqueued, with falling indices, 0 at last (first: the tensor's first element),
  * where is_due() says that it would enqueue a copy, from the same device memory `gradient`; arrive,
- * before the stream is waited for. That one waits for each part, writes it to the host's
- * `gradient`, and tells the index (NULL: nobody). Nothing is told any more once the stream has
- * failed.
+ * before the stream is waited for. Parts are copied on the stream `copies` while `stream` goes on
+ * to compute; what is enqueued there behind the last part runs after all copies. arrive() waits for
+ * each part, writes it to the host's `gradient`, and tells the index (NULL: nobody). Once either
+ * stream has failed, nothing more is told; it returns the failure of the copies. abandon() waits
+ * for the copies of a gradient that will not arrive.
  *
- * Errors of begin: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
+ * Errors of begin: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE; of arrive: those of the copies' wait().
  */
 kelp_status kelp__mirror_begin(struct kelp__mirror *mirror, struct kelp_device *device,
                                struct kelp_error *reterr) KELP_MUST_USE;
@@ -88,8 +92,12 @@ uint64_t
 kelp__mirror_left(const struct kelp__mirror *mirror); /* elements from there on have left */
 bool kelp__mirror_is_due(const struct kelp__mirror *mirror, uint32_t index, uint64_t first);
 void kelp__mirror_leave(struct kelp__mirror *mirror, struct kelp_stream *stream,
-                        const float *gradient, uint32_t index, uint64_t first);
-void kelp__mirror_arrive(struct kelp__mirror *mirror, struct kelp_stream *stream, float *gradient,
-                         void (*tell)(void *user, uint32_t index), void *user);
+                        struct kelp_stream *copies, const float *gradient, uint32_t index,
+                        uint64_t first);
+kelp_status kelp__mirror_arrive(struct kelp__mirror *mirror, struct kelp_stream *stream,
+                                struct kelp_stream *copies, float *gradient,
+                                void (*tell)(void *user, uint32_t index), void *user,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+void kelp__mirror_abandon(struct kelp__mirror *mirror, struct kelp_stream *copies);
 
 #endif

@@ -164,8 +164,8 @@ static void add_to_last(struct kelp_model *model, uint64_t first, uint64_t end)
 
 static void leave(struct kelp_model *model, uint32_t index, uint64_t first)
 {
-    kelp__mirror_leave(&model->mirror, begun_arena(model)->stream, begun_arena(model)->gradient,
-                       index, first);
+    kelp__mirror_leave(&model->mirror, begun_arena(model)->stream, model->copies,
+                       begun_arena(model)->gradient, index, first);
 }
 
 static void on_complete(void *user, uint32_t index)
@@ -274,6 +274,7 @@ static kelp_status end_unfinished(struct kelp_model *model, struct kelp_error *r
     const kelp_status settled = kelp__mirror_settle(&model->mirror, model->copies, NULL);
     assert(status != KELP_OK);
     (void)settled; /* the failure is known already */
+    kelp__mirror_abandon(&model->mirror, model->copies);
     return status;
 }
 
@@ -377,12 +378,16 @@ kelp_status kelp_model_finish(struct kelp_model *model, double sums[KELP_METRIC_
     struct model_pending *pending = pending_at(model, 0);
     struct model_arena *arena = &model->arenas[pending->arena];
     assert(model->pending_count != 0);
+    kelp_status arrived = KELP_OK;
     if (pending->brings) {
-        kelp__mirror_arrive(&model->mirror, arena->stream, pending->gradient,
-                            pending->piece.complete, pending->piece.user);
+        arrived =
+            kelp__mirror_arrive(&model->mirror, arena->stream, model->copies, pending->gradient,
+                                pending->piece.complete, pending->piece.user, reterr);
     }
     pending->run.sums = sums;
-    kelp_status status = kelp_graph_end(arena->graph, &pending->run, reterr);
+    kelp_status status =
+        kelp_graph_end(arena->graph, &pending->run, arrived == KELP_OK ? reterr : NULL);
+    status = arrived == KELP_OK ? status : arrived;
     const kelp_status settled =
         kelp__mirror_settle(&model->mirror, model->copies, status == KELP_OK ? reterr : NULL);
     model->pending_first = (model->pending_first + 1) % MODEL_PENDING_MAX;
@@ -398,9 +403,10 @@ void kelp_model_drop(struct kelp_model *model)
         }
     }
     model->pending_count = 0;
-    if (model->copies) { /* what is still copied out is dropped */
+    if (model->copies) { /* what is still copied is dropped */
         const kelp_status settled = kelp__mirror_settle(&model->mirror, model->copies, NULL);
         (void)settled;
+        kelp__mirror_abandon(&model->mirror, model->copies);
     }
 }
 

@@ -84,8 +84,14 @@ static void enqueue(uint32_t round)
         const uint64_t end = i + 1 < TENSORS ? firsts[i + 1] : COUNT;
         device->table->fill(stream, computed + firsts[i], value_of(firsts[i], round),
                             end - firsts[i]);
-        kelp__mirror_leave(&mirror, stream, computed, i, firsts[i]);
+        kelp__mirror_leave(&mirror, stream, copies, computed, i, firsts[i]);
     }
+}
+
+static kelp_status arrive(uint32_t *round)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    return kelp__mirror_arrive(&mirror, stream, copies, gradient, tell, round, &error);
 }
 
 KELP_LOOP_TEST(parts_are_told_as_they_come, 0, SEEDS)
@@ -95,10 +101,24 @@ KELP_LOOP_TEST(parts_are_told_as_they_come, 0, SEEDS)
     for (uint32_t round = 0; round < 3; round++) {
         told_count = 0;
         enqueue(round);
-        kelp__mirror_arrive(&mirror, stream, gradient, tell, &round);
+        ck_assert_int_eq(arrive(&round), KELP_OK);
         ck_assert_uint_eq(told_count, KELP_ARRAY_COUNT(told));
         ck_assert_msg(device->table->wait(stream, &error) == KELP_OK, "%s", error.text);
     }
+}
+
+/* What is computed next in the same memory waits for the copies. */
+KELP_LOOP_TEST(the_next_gradient_waits, 0, SEEDS)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    uint32_t round = 0;
+    fake_device_seed((uint64_t)_i);
+    told_count = 0;
+    enqueue(round);
+    device->table->fill(stream, computed, -1.0f, COUNT);
+    ck_assert_int_eq(arrive(&round), KELP_OK);
+    ck_assert_uint_eq(told_count, KELP_ARRAY_COUNT(told));
+    ck_assert_msg(device->table->wait(stream, &error) == KELP_OK, "%s", error.text);
 }
 
 /* What a stream that has failed computes is of no use, and nobody hears of it. */
@@ -111,11 +131,30 @@ KELP_LOOP_TEST(nothing_is_told_of_a_failure, 0, SEEDS)
     told_count = 0;
     device->table->fill(stream, &host, 1.0f, 1);
     enqueue(round);
-    kelp__mirror_arrive(&mirror, stream, gradient, tell, &round);
+    ck_assert_int_eq(arrive(&round), KELP_OK); /* of the copies: they had nothing to do with it */
     ck_assert_uint_eq(told_count, 0);
     ck_assert_int_eq(device->table->wait(stream, &error), KELP_ERR_DEVICE);
     enqueue(round);
-    kelp__mirror_arrive(&mirror, stream, gradient, tell, &round);
+    ck_assert_int_eq(arrive(&round), KELP_OK);
+    ck_assert_uint_eq(told_count, KELP_ARRAY_COUNT(told));
+    ck_assert_int_eq(device->table->wait(stream, &error), KELP_OK);
+}
+
+/* Copies that fail are told by arrive() alone: the stream that computes has not failed. */
+KELP_LOOP_TEST(copies_fail, 0, SEEDS)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    uint32_t round = 0;
+    float host = 0.0f;
+    fake_device_seed((uint64_t)_i);
+    told_count = 0;
+    device->table->fill(copies, &host, 1.0f, 1);
+    enqueue(round);
+    ck_assert_int_eq(arrive(&round), KELP_ERR_DEVICE);
+    ck_assert_uint_eq(told_count, 0);
+    ck_assert_int_eq(device->table->wait(stream, &error), KELP_OK);
+    enqueue(round);
+    ck_assert_int_eq(arrive(&round), KELP_OK);
     ck_assert_uint_eq(told_count, KELP_ARRAY_COUNT(told));
     ck_assert_int_eq(device->table->wait(stream, &error), KELP_OK);
 }
