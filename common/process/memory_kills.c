@@ -34,8 +34,8 @@ void kelp_memory_kills_describe(int wait_status, uint64_t kills, char *text, siz
     if (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && kills > 0) {
         const size_t used = strlen(text);
         (void)snprintf(text + used, text_bytes - used,
-                       ", perhaps for want of memory (the system has ended %" PRIu64
-                       " process%s so while it ran)",
+                       ", perhaps because memory ran out (the system killed %" PRIu64
+                       " process%s for that while it ran)",
                        kills, kills == 1 ? "" : "es");
     }
 }

@@ -1,6 +1,6 @@
 /*
- * Processes that the system has ended since memory had run out, on the machine or in a control
- * group: a process that is killed so leaves no word of it.
+ * Processes that the system killed because memory ran out, on the machine or in a control group. A
+ * killed process cannot say so itself.
  */
 #ifndef KELP_COMMON_PROCESS_MEMORY_KILLS_H
 #define KELP_COMMON_PROCESS_MEMORY_KILLS_H
@@ -13,8 +13,8 @@ uint64_t kelp_memory_kills(void);
 /* The same out of /proc/vmstat's text. Pure. */
 uint64_t kelp_memory_kills_in(const char *text);
 
-/* kelp_process_describe(), and where SIGKILL ended it, that memory may be why: `kills` processes
- * were ended for want of it while this one ran. Pure. */
+/* kelp_process_describe(); after SIGKILL also that memory may be the reason, if `kills` processes
+ * were killed for it while this one ran. Pure. */
 void kelp_memory_kills_describe(int wait_status, uint64_t kills, char *text, size_t text_bytes);
 
 #endif

@@ -76,8 +76,8 @@ void kelp_leadership_vacant(struct kelp_leadership *leadership);
 void kelp_leadership_leader_heard(struct kelp_leadership *leadership);
 /* The stream to it has ended; alive: with an answer of its own. */
 void kelp_leadership_leader_lost(struct kelp_leadership *leadership, bool alive);
-/* An event of etcd was lost for want of memory, so that what we know may be out of date: resign,
- * and stand again soon, which reads and watches everything again. */
+/* An event of etcd was lost because memory ran out, so that what we know may be out of date:
+ * resign, and stand again soon, which reads and watches everything again. */
 void kelp_leadership_starved(struct kelp_leadership *leadership);
 /* The answer to a read of the term (kelp_term_read()). */
 void kelp_leadership_read(struct kelp_leadership *leadership, kelp_status status,

@@ -195,7 +195,8 @@ KELP_TEST(who_does_not_read_is_lost)
     ck_assert_uint_eq(leadership_bench.machine.term->membership.counts[KELP_MEMBER_WORKER], 0);
 }
 
-/* An event of etcd that is lost for want of memory: it resigns, and stands again with a new term.
+/* An event of etcd that is lost because memory ran out: it resigns, and stands again with a new
+ * term.
  */
 KELP_TEST(out_of_memory_is_a_resignation)
 {

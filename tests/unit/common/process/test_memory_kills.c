@@ -1,4 +1,4 @@
-/* What is said of a process that the system may have ended for want of memory. */
+/* The words for a process that the system may have killed because memory ran out. */
 #include <signal.h>
 #include <string.h>
 
@@ -23,10 +23,10 @@ KELP_TEST(described)
     ck_assert_str_eq(text, "killed by signal 9 (Killed)");
     kelp_memory_kills_describe(SIGKILL, 1, text, sizeof(text));
     ck_assert_str_eq(text,
-                     "killed by signal 9 (Killed), perhaps for want of memory (the system has "
-                     "ended 1 process so while it ran)");
+                     "killed by signal 9 (Killed), perhaps because memory ran out (the system "
+                     "killed 1 process for that while it ran)");
     kelp_memory_kills_describe(SIGKILL, 3, text, sizeof(text));
-    ck_assert_ptr_nonnull(strstr(text, "ended 3 processes so while it ran)"));
+    ck_assert_ptr_nonnull(strstr(text, "killed 3 processes for that while it ran)"));
     kelp_memory_kills_describe(SIGSEGV, 3, text, sizeof(text));
     ck_assert_str_eq(text, "killed by signal 11 (Segmentation fault)");
     kelp_memory_kills_describe(1 << 8, 3, text, sizeof(text));
