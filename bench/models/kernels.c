@@ -129,13 +129,13 @@ static void measure_device(void)
 void models_print_kernels_head(void)
 {
     measure_device();
-    printf(
-        "one lane of eight on a GPU in %s, in us; its large product does %.1f TFLOP/s, its large "
-        "copy %.0f GB/s\n"
-        "lane: by the clock; limit: of its operators at those speeds; then as CUPTI sees it, "
-        "which slows it:\ntraced: by the clock; running: kernels or copies run; kernels: those; "
-        "idle: nothing runs\n",
-        options.precision, 1e-12 * roofline.flop_s, 1e-9 * roofline.byte_s);
+    printf("one lane of eight on a GPU in %s, in us; a large product runs at %.1f TFLOP/s, a large "
+           "copy at %.0f GB/s\n"
+           "lane: measured; limit: what its operators need at these speeds; the rest with CUPTI, "
+           "which slows it:\n"
+           "traced: from the first kernel's or copy's begin to the last one's end; running: at "
+           "least one runs;\nkernels: at least one kernel runs; idle: nothing runs\n",
+           options.precision, 1e-12 * roofline.flop_s, 1e-9 * roofline.byte_s);
     printf("%-9s %5s %9s %9s %9s %8s %9s %9s %9s %8s\n", "model", "batch", "lane", "operators",
            "limit", "of lane", "traced", "running", "kernels", "idle");
     (void)fflush(stdout);

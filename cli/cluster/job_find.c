@@ -11,9 +11,9 @@
 #define ROOT      "/kelp/"
 #define SPEC      "spec"
 #define NAMES_MAX 8    /* that a message has */
-#define LIST_MS   1000 /* for each key; they only help */
+#define LIST_MS   1000 /* for each key: the names are only a help */
 
-/* The key that follows `from`; false: there is none, or etcd does not tell. */
+/* Find the first key at or behind `from`. False: there is none, or etcd did not answer. */
 static bool next_key(struct kelp_etcd *etcd, const char *from,
                      char ret_key[KELP_JOB_CLIENT_KEY_MAX + 1])
 {
@@ -46,7 +46,7 @@ static bool name_of(const char *key, char ret_name[KELP_JOB_NAME_MAX + 1])
     return kelp_process_name_valid(ret_name);
 }
 
-/* "; it has fare, mlp": those with a text, and not the hosts that wait for one. */
+/* "; it has fare, mlp": the submitted jobs. Hosts may wait under other names. */
 static void list(struct kelp_etcd *etcd, char *text, size_t text_bytes)
 {
     char from[KELP_JOB_CLIENT_KEY_MAX + 1] = ROOT, key[KELP_JOB_CLIENT_KEY_MAX + 1];

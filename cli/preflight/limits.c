@@ -39,8 +39,8 @@ static kelp_status allow_files(const struct kelp_job *job, bool own_etcd, struct
     }
     if (limit.rlim_max < needed) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "a process may have %ju files open, and this run needs %ju: raise the "
-                         "limit, for example by ulimit -n %ju",
+                         "the limit on open files is %ju, and this run needs %ju: raise it, for "
+                         "example with ulimit -n %ju",
                          (uintmax_t)limit.rlim_max, (uintmax_t)needed,
                          (uintmax_t)(needed < 1024 ? 1024 : needed));
     }
@@ -51,7 +51,7 @@ static kelp_status allow_files(const struct kelp_job *job, bool own_etcd, struct
                            strerror(errno));
 }
 
-/* What etcd would say of these is not for people. */
+/* Without these, etcd panics with a trace of Go. */
 static kelp_status check_etcd(struct kelp_error *reterr)
 {
     struct rlimit limit;
@@ -61,8 +61,8 @@ static kelp_status check_etcd(struct kelp_error *reterr)
     }
     if (limit.rlim_cur < ETCD_FILE_BYTES) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "a file may have %ju KiB, and etcd needs one of %ju: raise the limit, for "
-                         "example by ulimit -f unlimited",
+                         "the limit on the size of a file is %ju KiB, and etcd needs %ju: raise "
+                         "it, for example with ulimit -f unlimited",
                          (uintmax_t)limit.rlim_cur >> 10, (uintmax_t)ETCD_FILE_BYTES >> 10);
     }
     if (getrlimit(RLIMIT_AS, &limit) != 0) {
@@ -70,14 +70,14 @@ static kelp_status check_etcd(struct kelp_error *reterr)
     }
     return limit.rlim_cur >= ETCD_ADDRESS_BYTES
                ? KELP_OK
-               : kelp_fail(reterr, KELP_ERR_INVALID,
-                           "a process may have %ju KiB of address space, and etcd needs %ju: raise "
-                           "the limit, for example by ulimit -v unlimited (a control group is what "
-                           "limits memory)",
-                           (uintmax_t)limit.rlim_cur >> 10, (uintmax_t)ETCD_ADDRESS_BYTES >> 10);
+               : kelp_fail(
+                     reterr, KELP_ERR_INVALID,
+                     "the limit on address space is %ju KiB, and etcd needs %ju: raise it, for "
+                     "example with ulimit -v unlimited (to limit memory, use a control group)",
+                     (uintmax_t)limit.rlim_cur >> 10, (uintmax_t)ETCD_ADDRESS_BYTES >> 10);
 }
 
-/* Other processes of the user count too, so that this finds only what is hopeless. */
+/* Other processes of the user count too, so a run may fail even with this many. */
 static kelp_status check_processes(const struct kelp_job *job, bool own_etcd,
                                    struct kelp_error *reterr)
 {
@@ -87,11 +87,11 @@ static kelp_status check_processes(const struct kelp_job *job, bool own_etcd,
     if (getrlimit(RLIMIT_NPROC, &limit) != 0) {
         return no_limit("processes", reterr);
     }
-    return limit.rlim_cur >= needed || geteuid() == 0 /* whom it does not bind */
+    return limit.rlim_cur >= needed || geteuid() == 0 /* root is exempt */
                ? KELP_OK
                : kelp_fail(reterr, KELP_ERR_INVALID,
-                           "this user may have %ju processes and threads, and this run alone takes "
-                           "%ju or more: raise the limit, for example by ulimit -u 4096",
+                           "the limit on this user's processes and threads is %ju, and this run "
+                           "alone takes %ju or more: raise it, for example with ulimit -u 4096",
                            (uintmax_t)limit.rlim_cur, (uintmax_t)needed);
 }
 
@@ -111,8 +111,8 @@ void kelp_limits_say(struct kelp_display *display)
 
     if (getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
         kelp_display_say(display,
-                         "the system ends each process of this run after %ju s of processor time "
-                         "(ulimit -t): it is started again then",
+                         "the system kills each process of this run after %ju s of processor time "
+                         "(ulimit -t); it is then started again",
                          (uintmax_t)limit.rlim_cur);
     }
 }

@@ -162,8 +162,9 @@ static int child_source(int wanted, int standard)
     return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
 }
 
-/* Whatever the parent forgot to mark; the report pipe among them, which thus ends at exec. Linux
- * before 5.11 marks no range, and a container's filter of system calls may not know it. */
+/* Mark the descriptors that the parent did not mark, so that exec closes them, also the report
+ * pipe. Linux before 5.11 cannot mark a range, and a container's filter of system calls may forbid
+ * it. */
 static void child_mark_others(void)
 {
     struct rlimit limit;

@@ -1,10 +1,9 @@
 /*
- * Limits of the process (setrlimit(2)) that no program of Kelp can live with, and one of which the
- * signal must not end it.
+ * Limits of the process (setrlimit(2)) that concern every program of Kelp.
  *
- * A stack that is too small is a crash somewhere, later: it is refused before the constructors of
- * shared libraries, which start threads. A file that may not grow any further is an error like a
- * full disk, and not the end of the process (SIGXFSZ).
+ * With too small a stack, a program crashes somewhere later. It is refused before the constructors
+ * of shared libraries run, since these start threads. A file that has reached the limit on its size
+ * is an error like a full disk: the signal SIGXFSZ, which would end the process, is ignored.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -21,8 +20,7 @@
 static void check_stack(void)
 {
     static const char text[] =
-        "kelp: the stack of a process may have less than 1 MiB: raise the limit, for example by "
-        "ulimit -s 8192\n";
+        "kelp: the limit on the stack is below 1 MiB: raise it, for example with ulimit -s 8192\n";
     struct {
         uint64_t now, most;
     } limit;
@@ -39,7 +37,7 @@ static void check_stack(void)
     (void)syscall(SYS_exit_group, KELP_EXIT_USAGE);
 }
 
-/* Programs alone may have that. */
+/* Only programs may have a .preinit_array. */
 __attribute__((section(".preinit_array"),
                used)) static void (*const before_libraries)(void) = check_stack;
 

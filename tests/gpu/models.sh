@@ -24,7 +24,7 @@ models --python false
 grep -Eq '^deepfm +128( +[0-9]+\.[0-9]| +[1-9][0-9]*){2} +- +- +-( +[0-9]+\.[0-9]){3} +-$' "$scratch/out" ||
     fail 'no row of the lanes'
 models --kernels
-grep -Eq '^one lane of eight on a GPU in float32, .* product does [0-9.]+ TFLOP/s, its large copy [1-9][0-9]* GB/s$' \
+grep -Eq '^one lane of eight on a GPU in float32, .* runs at [0-9.]+ TFLOP/s, a large copy at [1-9][0-9]* GB/s$' \
     "$scratch/out" || fail 'no speeds of the device'
 # deepfm asks for 84 operators a step.
 awk '$1 == "deepfm" && $2 == 128 && $3 > 0 && $4 >= 40 && $5 > 0 { found = 1 } END { exit !found }' "$scratch/out" ||

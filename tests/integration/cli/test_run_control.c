@@ -654,6 +654,6 @@ KELP_TEST(little_address_space)
     says_within("200000", "ls", 0, "there are no runs");
     says_within("200000", "train job.yaml", 1, "OpenBLAS needs 128 MiB more of address space");
     says_within("4000000", "train job.yaml", 2,
-                "a process may have 4000000 KiB of address space, and etcd needs 12582912");
+                "the limit on address space is 4000000 KiB, and etcd needs 12582912");
 }
 #endif

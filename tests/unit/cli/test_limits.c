@@ -39,7 +39,8 @@ KELP_TEST(processes)
         ck_assert_int_eq(kelp_limits_allow(&job, true, &error), KELP_OK);
         ck_assert_int_eq(seteuid(65534), 0);
     }
-    ck_refused("this user may have 40 processes and threads, and this run alone takes 72", true);
+    ck_refused("the limit on this user's processes and threads is 40, and this run alone takes 72",
+               true);
     ck_refused("this run alone takes 60 or more", false);
     job.cluster.workers.max = 1;
     job.cluster.shards = 0;
@@ -50,6 +51,6 @@ KELP_TEST(processes)
 KELP_TEST(another_etcd)
 {
     set_limit(RLIMIT_FSIZE, 1 << 20);
-    ck_refused("a file may have 1024 KiB, and etcd needs one of 65536", true);
+    ck_refused("the limit on the size of a file is 1024 KiB, and etcd needs 65536", true);
     ck_assert_int_eq(kelp_limits_allow(&job, false, &error), KELP_OK);
 }
