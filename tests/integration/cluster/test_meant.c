@@ -246,11 +246,11 @@ KELP_TEST(a_name_is_not_dialled)
                                    &error),
                      KELP_OK);
     kelp_etcd_close(client);
+    put_spec(JOB "model: {kind: dlinear}\n");
     kelp_test_command_says(
         folder.path,
         (const char *[]){"checkpoint", "meant", "--etcd", etcd.url, "--timeout", "3s", NULL}, 3,
         "address 'c.example.org:7000' is not HOST:PORT in numbers, or unix:/PATH");
-    put_spec(JOB "model: {kind: dlinear}\n");
     worker_says("coordinator's key is malformed: HOST:PORT in numbers, or unix:/PATH, is expected "
                 "key=/kelp/meant/coordinator address=c.example.org:7000");
 }
