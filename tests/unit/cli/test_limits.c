@@ -1,5 +1,6 @@
 /* The limits of a process that a run meets sooner or later. */
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -8,10 +9,25 @@
 
 static struct kelp_job job;
 static struct kelp_error error;
+static struct rlimit processes_before, size_before;
+static uid_t user_before;
 
 static void setup(void)
 {
     job = (struct kelp_job){.cluster = {.workers = {.min = 2, .max = 2}, .shards = 1}};
+    user_before = geteuid();
+    ck_assert_int_eq(getrlimit(RLIMIT_NPROC, &processes_before), 0);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &size_before), 0);
+}
+
+/* With sanitizers all tests run in one process, which LeakSanitizer attaches to at its end: what
+ * changes its user forbids that. */
+static void teardown(void)
+{
+    ck_assert_int_eq(seteuid(user_before), 0);
+    ck_assert_int_eq(prctl(PR_SET_DUMPABLE, 1), 0);
+    ck_assert_int_eq(setrlimit(RLIMIT_NPROC, &processes_before), 0);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &size_before), 0);
 }
 
 static void set_limit(int resource, rlim_t now)
@@ -29,7 +45,7 @@ static void ck_refused(const char *text, bool own_etcd)
     ck_assert_ptr_nonnull(strstr(error.text, text));
 }
 
-KELP_CASE("limits", .setup = setup)
+KELP_CASE("limits", .setup = setup, .teardown = teardown)
 
 /* A user's threads count, but root's are not bound. */
 KELP_TEST(processes)
