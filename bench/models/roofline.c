@@ -6,6 +6,7 @@
 #include <check.h>
 
 #include "common/base/clock.h"
+#include "tests/lib/fake/fake_operators.h"
 
 #define CONVOLUTIONS_MAX 128
 #define PRODUCT_SIZE     8192u
@@ -192,7 +193,7 @@ static void cost_lstm_gradient(const struct kelp_lstm *p)
     add(2 * lstm_flops(p), 2 * lstm_values(p));
 }
 
-static void cost_conv2d(const struct kelp_conv2d_run *p, bool gradient)
+static void add_conv2d(const struct kelp_conv2d_run *p, bool gradient)
 {
     for (unsigned i = 0; i < convolution_count; i++) {
         const struct kelp_conv2d_shape *shape = &convolutions[i].shape;
@@ -222,6 +223,16 @@ static void cost_conv2d(const struct kelp_conv2d_run *p, bool gradient)
         return;
     }
     ck_abort_msg("a convolution that was not created");
+}
+
+static void cost_conv2d(const struct kelp_conv2d_run *p)
+{
+    add_conv2d(p, false);
+}
+
+static void cost_conv2d_gradient(const struct kelp_conv2d_run *p)
+{
+    add_conv2d(p, true);
 }
 
 /* ---- what moves data ---- */
@@ -446,44 +457,6 @@ static void counted_subtract(struct kelp_stream *stream, float *y, const float *
 }
 
 /* All the others take one struct. */
-#define OPERATORS(X)                                                                               \
-    X(matmul, kelp_matmul)                                                                         \
-    X(linear, kelp_linear)                                                                         \
-    X(linear_gradient, kelp_linear)                                                                \
-    X(lstm, kelp_lstm)                                                                             \
-    X(lstm_gradient, kelp_lstm)                                                                    \
-    X(bias_add, kelp_bias)                                                                         \
-    X(bias_gradient, kelp_bias_gradient)                                                           \
-    X(moving_average, kelp_moving_average)                                                         \
-    X(moving_average_gradient, kelp_moving_average)                                                \
-    X(transpose, kelp_transpose)                                                                   \
-    X(unary, kelp_unary)                                                                           \
-    X(unary_gradient, kelp_unary_gradient)                                                         \
-    X(multiply, kelp_multiply)                                                                     \
-    X(copy, kelp_copy)                                                                             \
-    X(reduce, kelp_reduce)                                                                         \
-    X(weighted_sum, kelp_weighted_sum)                                                             \
-    X(weighted_sum_gradient, kelp_weighted_sum)                                                    \
-    X(softmax, kelp_softmax)                                                                       \
-    X(softmax_gradient, kelp_softmax)                                                              \
-    X(glu, kelp_glu)                                                                               \
-    X(glu_gradient, kelp_glu)                                                                      \
-    X(layer_norm, kelp_layer_norm)                                                                 \
-    X(layer_norm_gradient, kelp_layer_norm)                                                        \
-    X(batch_norm, kelp_batch_norm)                                                                 \
-    X(batch_norm_gradient, kelp_batch_norm)                                                        \
-    X(dropout, kelp_dropout)                                                                       \
-    X(embedding, kelp_embedding)                                                                   \
-    X(embedding_gradient, kelp_embedding)                                                          \
-    X(lstm_cell, kelp_lstm_cell)                                                                   \
-    X(lstm_cell_gradient, kelp_lstm_cell)                                                          \
-    X(max_pool, kelp_max_pool)                                                                     \
-    X(max_pool_gradient, kelp_max_pool)                                                            \
-    X(average_pool, kelp_average_pool)                                                             \
-    X(average_pool_gradient, kelp_average_pool)                                                    \
-    X(optimizer, kelp_optimizer_run)                                                               \
-    X(criterion, kelp_criterion)
-
 #define COUNTED(name, type)                                                                        \
     static void counted_##name(struct kelp_stream *stream, const struct type *p)                   \
     {                                                                                              \
@@ -491,21 +464,7 @@ static void counted_subtract(struct kelp_stream *stream, float *y, const float *
         cost_##name(p);                                                                            \
         real->name(stream, p);                                                                     \
     }
-OPERATORS(COUNTED)
-
-static void counted_conv2d(struct kelp_stream *stream, const struct kelp_conv2d_run *p)
-{
-    roofline.operators++;
-    cost_conv2d(p, false);
-    real->conv2d(stream, p);
-}
-
-static void counted_conv2d_gradient(struct kelp_stream *stream, const struct kelp_conv2d_run *p)
-{
-    roofline.operators++;
-    cost_conv2d(p, true);
-    real->conv2d_gradient(stream, p);
-}
+FAKE_STRUCT_OPERATORS(COUNTED)
 
 static kelp_status counted_conv2d_create(struct kelp_device *device,
                                          const struct kelp_conv2d_shape *shape,
