@@ -6,12 +6,10 @@
  *
  *     steps [--rounds N] [--epochs N]
  */
-#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +25,7 @@
 #include "common/program/etcd_server.h"
 #include "tests/lib/bench_suite.h"
 #include "tests/lib/commands/run_train.h"
+#include "tests/lib/etcd/tcp_double.h"
 
 #define ROUNDS_MAX   21
 #define IDLE_SECONDS 10
@@ -58,20 +57,6 @@ static double kelp_steps(const char *epochs)
     return steps_per_s;
 }
 
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &length) != 0) {
-        perror("free port");
-        exit(1);
-    }
-    (void)close(fd);
-    return ntohs(address.sin_port);
-}
-
 /* 0: python3-torch is not installed. */
 static double torch_steps(void)
 {
@@ -81,8 +66,8 @@ static double torch_steps(void)
     const char *source = getenv("KELP_SOURCE");
     (void)snprintf(command, sizeof(command),
                    "PATH=/usr/bin:$PATH; python3 -c 'import torch' 2>/dev/null && "
-                   "OMP_NUM_THREADS=1 python3 '%s/bench/torch_steps.py' 2000 %d",
-                   source ? source : ".", free_port());
+                   "OMP_NUM_THREADS=1 python3 '%s/bench/torch_steps.py' 2000 %u",
+                   source ? source : ".", tcp_double_closed_port());
     FILE *pipe = popen(command, "r");
     if (!pipe) {
         perror("popen");

@@ -1,5 +1,3 @@
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +6,7 @@
 #include "bench/models/models.h"
 #include "tests/lib/bench_suite.h"
 #include "tests/lib/commands/run_train.h"
+#include "tests/lib/etcd/tcp_double.h"
 
 struct shares {
     double operators, communication, waiting; /* of the workers' time, means of both */
@@ -62,20 +61,6 @@ static double kelp_steps(const struct bench_model *model, const char *compute,
     return steps_per_s;
 }
 
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &length) != 0) {
-        perror("free port");
-        exit(1);
-    }
-    (void)close(fd);
-    return ntohs(address.sin_port);
-}
-
 /* 0 when python3-torch is not there. */
 static double torch_steps(const struct bench_model *model)
 {
@@ -83,9 +68,9 @@ static double torch_steps(const struct bench_model *model)
     double steps_per_s = 0;
     (void)snprintf(command, sizeof(command),
                    "PATH=/usr/bin:$PATH; export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1; "
-                   "%s -c 'import torch' 2>/dev/null && %s '%s' %s %u %d",
+                   "%s -c 'import torch' 2>/dev/null && %s '%s' %s %u %u",
                    options.python, options.python, models_script_path(path), model->name,
-                   model->torch_steps, free_port());
+                   model->torch_steps, tcp_double_closed_port());
     FILE *pipe = popen(command, "r");
     if (!pipe) {
         perror("popen");

@@ -94,16 +94,21 @@ static kelp_status arrive(uint32_t *round)
     return kelp__mirror_arrive(&mirror, stream, copies, gradient, tell, round, &error);
 }
 
-KELP_LOOP_TEST(parts_are_told_as_they_come, 0, SEEDS)
+static void expect_arrival(uint32_t round)
 {
     struct kelp_error error = {KELP_OK, ""};
+    told_count = 0;
+    enqueue(round);
+    ck_assert_int_eq(arrive(&round), KELP_OK);
+    ck_assert_uint_eq(told_count, KELP_ARRAY_COUNT(told));
+    ck_assert_msg(device->table->wait(stream, &error) == KELP_OK, "%s", error.text);
+}
+
+KELP_LOOP_TEST(parts_are_told_as_they_come, 0, SEEDS)
+{
     fake_device_seed((uint64_t)_i);
     for (uint32_t round = 0; round < 3; round++) {
-        told_count = 0;
-        enqueue(round);
-        ck_assert_int_eq(arrive(&round), KELP_OK);
-        ck_assert_uint_eq(told_count, KELP_ARRAY_COUNT(told));
-        ck_assert_msg(device->table->wait(stream, &error) == KELP_OK, "%s", error.text);
+        expect_arrival(round);
     }
 }
 
@@ -134,10 +139,7 @@ KELP_LOOP_TEST(nothing_is_told_of_a_failure, 0, SEEDS)
     ck_assert_int_eq(arrive(&round), KELP_OK); /* of the copies: they had nothing to do with it */
     ck_assert_uint_eq(told_count, 0);
     ck_assert_int_eq(device->table->wait(stream, &error), KELP_ERR_DEVICE);
-    enqueue(round);
-    ck_assert_int_eq(arrive(&round), KELP_OK);
-    ck_assert_uint_eq(told_count, KELP_ARRAY_COUNT(told));
-    ck_assert_int_eq(device->table->wait(stream, &error), KELP_OK);
+    expect_arrival(round);
 }
 
 /* Copies that fail are told by arrive() alone: the stream that computes has not failed. */
@@ -153,10 +155,7 @@ KELP_LOOP_TEST(copies_fail, 0, SEEDS)
     ck_assert_int_eq(arrive(&round), KELP_ERR_DEVICE);
     ck_assert_uint_eq(told_count, 0);
     ck_assert_int_eq(device->table->wait(stream, &error), KELP_OK);
-    enqueue(round);
-    ck_assert_int_eq(arrive(&round), KELP_OK);
-    ck_assert_uint_eq(told_count, KELP_ARRAY_COUNT(told));
-    ck_assert_int_eq(device->table->wait(stream, &error), KELP_OK);
+    expect_arrival(round);
 }
 
 KELP_CASE("weights", .timeout_s = 60, .setup = setup, .teardown = teardown)
